@@ -9,8 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .errors import SHELL_COMMAND, SkyCancelled, SkyError, SkyNoOffer, SkyNoPlan, SkyUsageError
-from .translation import _
+from jupyter_sky.base.errors import (
+    SHELL_COMMAND,
+    SkyCancelled,
+    SkyError,
+    SkyNoOffer,
+    SkyNoPlan,
+    SkyUsageError,
+)
+from jupyter_sky.base.translation import _
 
 _NOTEBOOK_VERB = re.compile(r"(?<![%\w])%sky(?= [a-z])")
 _EXIT_CODES = {SkyUsageError: 2, SkyNoOffer: 3, SkyNoPlan: 3, SkyCancelled: 4}
@@ -54,11 +61,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> None:
-    from .magics.declaration import SHELL
-    from .magics.verbs import read_call
+    from jupyter_sky.interfaces.magics.declaration import SHELL
+    from jupyter_sky.interfaces.magics.verbs import read_call
 
     if words == ["--version"]:
-        from ._version import __version__
+        from jupyter_sky._version import __version__
 
         print(__version__)
         return
@@ -69,8 +76,8 @@ def _run(words: list[str]) -> None:
         _print(call.run())
         return
 
-    from .config.settings import Sky
-    from .executor import session as sessions
+    from jupyter_sky.base.settings.settings import Sky
+    from jupyter_sky.execution.sessions import session as sessions
 
     name = str(Path.cwd() / _("command line"))
     session = sessions.open_session({}, name, lasting=True, everywhere=True)
@@ -85,7 +92,7 @@ def _run(words: list[str]) -> None:
 
 
 def _print(answer: Any) -> None:
-    from .tables import Table
+    from jupyter_sky.base.tables import Table
 
     if answer is not None:
         print(_name_commands(str(answer)) if isinstance(answer, Table) else answer)

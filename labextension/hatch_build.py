@@ -20,7 +20,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 SOURCES = (
     *("labextension/package.json", "labextension/package-lock.json"),
     *("labextension/rspack.config.js", "labextension/schema", "labextension/src"),
-    *("labextension/style", "jupyter_sky/widgets/static"),
+    *("labextension/style", "jupyter_sky/interfaces/widgets/static"),
 )
 BUILT = "jupyter_sky/labextension"
 INSTALLED = "share/jupyter/labextensions/jupyter-sky"

@@ -22,9 +22,9 @@ import psutil
 import pytest
 from jupyter_client.manager import KernelManager
 
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.remote.supervisor import unmount_below
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.remote.supervisor import unmount_below
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.base.store.store import Store
 from tests.emulators import service_descriptions
 from tests.leaks import nothing_left as nothing_left_of
 

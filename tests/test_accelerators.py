@@ -7,10 +7,10 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky import accelerators
-from jupyter_sky.accelerators import Accelerator, accelerator, canonical, names
-from jupyter_sky.catalog import load
-from jupyter_sky.errors import SkyNoOffer, SkyUsageError
-from jupyter_sky.resources import Resources
+from jupyter_sky.base.errors import SkyNoOffer, SkyUsageError
+from jupyter_sky.base.requests.accelerators import Accelerator, accelerator, canonical, names
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.knowledge.catalog import load
 
 
 @pytest.mark.parametrize(

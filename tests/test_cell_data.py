@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_sky.cell_options.parsing import parse_cell_line
-from jupyter_sky.cell_options.values import CellData, CellUpload
-from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
+from jupyter_sky.base.requests.cell_options.values import CellData, CellUpload
 
 
 @pytest.mark.parametrize(

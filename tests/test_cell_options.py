@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from jupyter_sky.cell_options.parsing import (
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.cell_options.parsing import (
     CellInput,
     CellOptions,
     CellOutput,
@@ -12,10 +13,9 @@ from jupyter_sky.cell_options.parsing import (
     split_names,
     written_options,
 )
-from jupyter_sky.cell_options.schema import OPTIONS, help_text
-from jupyter_sky.cell_options.values import CellDefault, CellMap
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.resources import Resources
+from jupyter_sky.base.requests.cell_options.schema import OPTIONS, help_text
+from jupyter_sky.base.requests.cell_options.values import CellDefault, CellMap
+from jupyter_sky.base.requests.resources import Resources
 
 ALIASES = {
     "big": "--cpus 16+ --spot -i data",

@@ -9,9 +9,9 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky import GB, Dag, Task
-from jupyter_sky.dag.graph import Data, parse_size
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.resources import Resources
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.dag.graph import Data, parse_size
+from jupyter_sky.base.requests.resources import Resources
 
 
 def train_time(resource: sky.Offer) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.api.launches import print_status
+from jupyter_sky.interfaces.api.launches import print_status
 
 
 def test_each_line_is_shown_once_and_whole(

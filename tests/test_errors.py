@@ -6,8 +6,8 @@ import pickle
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from jupyter_sky import errors
-from jupyter_sky.errors import SkyError, SkyTimeout, SkyUsageError, suggest
+from jupyter_sky.base import errors
+from jupyter_sky.base.errors import SkyError, SkyTimeout, SkyUsageError, suggest
 
 FAMILY = [
     value

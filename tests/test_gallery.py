@@ -10,11 +10,11 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from jupyter_sky import errors
-from jupyter_sky.api.examples import copy_examples, list_examples
-from jupyter_sky.api.guide import list_guide
+from jupyter_sky.base import errors
 from jupyter_sky.cli import main
-from jupyter_sky.magics.verbs import find_page
+from jupyter_sky.interfaces.api.examples import copy_examples, list_examples
+from jupyter_sky.interfaces.magics.guide import list_guide
+from jupyter_sky.interfaces.magics.verbs import find_page
 from tests.emulators.hosts import USABLE, SshHost
 from tests.markdown import is_dead, links, read_text
 from tests.notebooks import run_shipped

@@ -99,7 +99,7 @@ def test_installation_without_npm_lacks_the_panel_and_reports_it(built, tmp_path
     shutil.rmtree(tree / "jupyter_sky/labextension")  # built, so no checkout has it
     wheel, said = wheel_without_npm(tree, tmp_path / "dist")
     assert "Without the panel for JupyterLab: npm is not on PATH" in said
-    assert "jupyter_sky/api/clusters.py" in wheel.namelist()
+    assert "jupyter_sky/interfaces/api/clusters.py" in wheel.namelist()
     assert not [name for name in wheel.namelist() if PANEL in name]
 
 

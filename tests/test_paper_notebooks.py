@@ -16,8 +16,8 @@ import pytest
 from nbclient import NotebookClient
 
 import jupyter_sky as sky
-from jupyter_sky.cell_options.schema import BY_FLAG
-from jupyter_sky.magics.verbs import find_verb
+from jupyter_sky.base.requests.cell_options.schema import BY_FLAG
+from jupyter_sky.interfaces.magics.verbs import find_verb
 from notebooks.papers.claims import REASONS, STATES, Claim, Document, parse_way
 from tests.conftest import processes_of, wait_until
 from tests.notebooks import outside, printed

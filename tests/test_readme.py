@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from jupyter_sky.optimizer.plan import Plan
+from jupyter_sky.decisions.optimizer.plan import Plan
 from tests.markdown import is_dead, links
 from tests.ui.recording import LONGEST, MOST_BYTES, SHORTEST
 

@@ -5,9 +5,9 @@ import itertools
 import pytest
 
 from jupyter_sky import accelerators
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.offers import Offer
-from jupyter_sky.resources import (
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import (
     Amount,
     Resources,
     format_duration,

@@ -9,14 +9,21 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import SkyError, SkyUsageError, suggest
-from ..offers import Offer
-from ..provider.facts import BUILT_IN
-from ..provider.managed_facts import MANAGED
-from ..provider.register import find_provider, installed_names, is_known
-from ..translation import _
-from .base import Cloud, ControllerHost, Credentials, LaunchRequest, Machine, OnPremisesCloud
-from .launch_support import (
+from jupyter_sky.base.clouds.facts import BUILT_IN
+from jupyter_sky.base.clouds.managed_facts import MANAGED
+from jupyter_sky.base.clouds.register import find_provider, installed_names, is_known
+from jupyter_sky.base.errors import SkyError, SkyUsageError, suggest
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.translation import _
+from jupyter_sky.clouds.launches.base import (
+    Cloud,
+    ControllerHost,
+    Credentials,
+    LaunchRequest,
+    Machine,
+    OnPremisesCloud,
+)
+from jupyter_sky.clouds.launches.launch_support import (
     ON_PREMISES,
     PROVIDERS,
     connects_nodes,
@@ -32,11 +39,11 @@ from .launch_support import (
 )
 
 if TYPE_CHECKING:
-    from ..provider.protocol import Provider
-    from .provider import CloudProvider
+    from jupyter_sky.clouds.launches.launcher import CloudProvider
+    from jupyter_sky.clouds.provider.protocol import Provider
 
 log = logging.getLogger(__name__)
-_SERVICE_CLOUD = "jupyter_sky.services.service_cloud:ServiceCloud"
+_SERVICE_CLOUD = "jupyter_sky.machines.services.service_cloud:ServiceCloud"
 """Cloud of sessions of a managed service, whose cells run on this machine."""
 
 LIVE_SECONDS = 30.0
@@ -101,7 +108,7 @@ def get(name: str) -> Cloud:
         return import_module(f".{name}", __name__).cloud
     if name in MANAGED:
         return _load(_SERVICE_CLOUD)(_driver_class(name)())
-    from .provider import CloudProvider
+    from jupyter_sky.clouds.launches.launcher import CloudProvider
 
     return CloudProvider(_driver_class(name)())
 
@@ -175,7 +182,7 @@ def launcher_names() -> tuple[str, ...]:
 
 def recorded_names() -> tuple[str, ...]:
     """Return the names of all that may have launched what is still up, by the notes of launches."""
-    from .machine_records import launch_records
+    from jupyter_sky.clouds.launches.machine_records import launch_records
 
     noted = {record["cloud"] for _, record in launch_records().list_unfinished()}
     return (*ON_PREMISES, *sorted(noted))

@@ -1,7 +1,7 @@
 """Containers on this machine by podman or Docker: real ones, of the image that was asked for.
 
 A container publishes no port: its SSH server is reached by ``podman exec``. Its first process is
-the script of `jupyter_sky.clouds.machine_script`, with which the lease ends it; podman ends it at
+the script of `clouds.launches.machine_script`, with which the lease ends it; podman ends it at
 the end of the lease as well. One that has ended is kept until it is swept, for its last lines.
 """
 
@@ -16,23 +16,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from ..offers import Offer
-from ..provider.classification import ProviderError, Refinement, group_codes
-from ..provider.naming import TOKEN, container_name
-from ..provider.on_premises_facts import ContainerFacts
-from ..provider.values import LaunchRequest, Machine, MachineConfig
-from ..translation import _
-from .container_program import KILLED, MISSING, NOT_INSTALLED, REFUSED, ContainerProgram
-from .local import machine_size
-from .machine_script import (
+from jupyter_sky.base.clouds.on_premises_facts import ContainerFacts
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.translation import _
+from jupyter_sky.clouds.container_program import (
+    KILLED,
+    MISSING,
+    NOT_INSTALLED,
+    REFUSED,
+    ContainerProgram,
+)
+from jupyter_sky.clouds.launches.machine_script import (
     DEFAULT_IMAGE,
     SETUP_COMMAND,
     SETUP_VARIABLE,
     SSHD_PROGRAM,
     pack_script,
 )
-from .machine_slices import slice_name, slice_sizes
-from .rest_provider import RANK, ListedMachine, RestProvider
+from jupyter_sky.clouds.launches.machine_slices import slice_name, slice_sizes
+from jupyter_sky.clouds.launches.rest_provider import RANK, ListedMachine, RestProvider
+from jupyter_sky.clouds.local import machine_size
+from jupyter_sky.clouds.provider.classification import ProviderError, Refinement, group_codes
+from jupyter_sky.clouds.provider.naming import TOKEN, container_name
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig
 
 REGION = "this-machine"
 NETWORK = "jupyter-sky"
@@ -265,7 +271,7 @@ def read_address(found: Mapping[str, Any]) -> str:
 
 def read_gpus() -> list[tuple[str, float]]:
     """Return name and GiB of each GPU of this machine, by NVIDIA's tool; empty without it."""
-    from ..catalog.refresh.entries import canonical_accelerator, nominal_memory
+    from jupyter_sky.clouds.prices.entries import canonical_accelerator, nominal_memory
 
     query = ["--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
     try:

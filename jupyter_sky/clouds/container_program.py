@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..provider.classification import ProviderError
-from ..translation import N_, _
+from jupyter_sky.base.translation import N_, _
+from jupyter_sky.clouds.provider.classification import ProviderError
 
 REFUSED, MISSING, KILLED = "REFUSED", "MISSING", "KILLED"
 """Codes of errors: the program refuses, is not there, was ended before it was done."""

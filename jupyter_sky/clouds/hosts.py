@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import SkyError, SkyUsageError, suggest
-from ..remote.ssh_address import Address
-from ..resources import parse_gpus, parse_usd
-from ..translation import _
+from jupyter_sky.base.errors import SkyError, SkyUsageError, suggest
+from jupyter_sky.base.remote.ssh_address import Address
+from jupyter_sky.base.requests.resources import parse_gpus, parse_usd
+from jupyter_sky.base.translation import _
 
 _ADDRESS = re.compile(r"(?:([^@\s]+)@)?(\[[0-9A-Fa-f:.]+\]|[^@:\s\[\]]+)(?::(\d{1,5}))?")
 _EXAMPLE = '[gpu-box]\naddress = "ada@10.0.0.5"\nvcpus = 16\nmemory = 64'

@@ -14,13 +14,13 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from ..geography import jurisdiction_of
-from ..offers import Offer
-from ..provider.classification import ProviderError, Refinement, group_codes
-from ..provider.facts import HyperstackFacts
-from ..provider.naming import NOTEBOOK, fit_name
-from ..provider.values import LaunchRequest, Machine, MachineConfig, MachineState
-from .rest_provider import RANK, ListedMachine, RestProvider
+from jupyter_sky.base.clouds.facts import HyperstackFacts
+from jupyter_sky.base.requests.geography import jurisdiction_of
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.clouds.launches.rest_provider import RANK, ListedMachine, RestProvider
+from jupyter_sky.clouds.provider.classification import ProviderError, Refinement, group_codes
+from jupyter_sky.clouds.provider.naming import NOTEBOOK, fit_name
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig, MachineState
 
 _COUNTRIES = {"NORWAY": "NO", "CANADA": "CA", "US": "US"}
 _STATES: dict[str, MachineState] = {
@@ -89,7 +89,7 @@ class Hyperstack(HyperstackFacts, RestProvider):
 
     def offers(self) -> Iterator[Offer]:
         """Yield the flavors that regions have in stock now, at both markets' prices."""
-        from ..catalog.refresh.hyperstack import SPOT, price_of
+        from jupyter_sky.clouds.prices.hyperstack import SPOT, price_of
 
         book = {entry["name"]: float(entry["value"]) for entry in self.call("GET", "/pricebook")}
         for flavor in self._flavors():
@@ -106,8 +106,8 @@ class Hyperstack(HyperstackFacts, RestProvider):
     def _offer(
         self, flavor: Mapping[str, Any], spot: bool, price: float | None, other: float | None
     ) -> Offer:
-        from ..catalog.refresh.entries import nominal_memory
-        from ..catalog.refresh.hyperstack import SPOT, read_gpu
+        from jupyter_sky.clouds.prices.entries import nominal_memory
+        from jupyter_sky.clouds.prices.hyperstack import SPOT, read_gpu
 
         gpu, memory = read_gpu(flavor["gpu"] or "")
         country = _COUNTRIES.get(flavor["region_name"].partition("-")[0], "")
@@ -169,7 +169,7 @@ class Hyperstack(HyperstackFacts, RestProvider):
         prepared: tuple[str, str],
     ) -> Machine:
         """Launch one machine, once the API says that one is in stock."""
-        from ..catalog.refresh.hyperstack import SPOT
+        from jupyter_sky.clouds.prices.hyperstack import SPOT
 
         offer, (environment, image) = request.offer, prepared
         flavor = offer.instance_type + (SPOT if offer.spot else "")

@@ -10,12 +10,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from ..offers import Offer
-from ..provider.classification import group_codes
-from ..provider.facts import LambdaFacts
-from ..provider.naming import fit_name
-from ..provider.values import LaunchRequest, Machine, MachineConfig, MachineState
-from .rest_provider import RANK, ListedMachine, RestProvider, owner_prefix, register_key
+from jupyter_sky.base.clouds.facts import LambdaFacts
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.clouds.launches.rest_provider import (
+    RANK,
+    ListedMachine,
+    RestProvider,
+    owner_prefix,
+    register_key,
+)
+from jupyter_sky.clouds.provider.classification import group_codes
+from jupyter_sky.clouds.provider.naming import fit_name
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig, MachineState
 
 _LONGEST_TAG = 128
 _STATES: dict[str, MachineState] = {"booting": "starting", "active": "running"}
@@ -64,7 +70,7 @@ class Lambda(LambdaFacts, RestProvider):
 
     def offers(self) -> Iterator[Offer]:
         """Yield the types of machines in the regions that have some free now."""
-        from ..catalog.refresh.lambdalabs import read_type
+        from jupyter_sky.clouds.prices.lambdalabs import read_type
 
         for entry in self.call("GET", "/instance-types")["data"].values():
             kind = read_type(entry)

@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..config.settings import Sky
-from ..errors import SkyClusterLost, SkyNoCapacity, SkyUnreachable
-from ..offers import Offer
-from ..quantities import format_vcpus
-from ..remote import processes, supervisor
-from ..remote.supervisor import write_private
-from ..resources import Amount, Resources
-from ..translation import _
-from .base import Credentials, LaunchRequest, Machine, Tick, no_tick
+from jupyter_sky.base.errors import SkyClusterLost, SkyNoCapacity, SkyUnreachable
+from jupyter_sky.base.remote import processes, supervisor
+from jupyter_sky.base.remote.supervisor import write_private
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.quantities import format_vcpus
+from jupyter_sky.base.requests.resources import Amount, Resources
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.base.translation import _
+from jupyter_sky.clouds.launches.base import Credentials, LaunchRequest, Machine, Tick, no_tick
 
 PASSED_VARIABLES = (
     "PATH HOME USER LOGNAME SHELL TERM TZ TMPDIR LANG LANGUAGE PYTHONPATH VIRTUAL_ENV JAVA_HOME "
@@ -344,7 +344,7 @@ def _is_cluster_running(directory: Path) -> bool:
     try:
         seen = (
             path.stat().st_mtime
-        )  # its controller touches it: see `jupyter_sky.engines.node.keepalive`
+        )  # its controller touches it: see `jupyter_sky.machines.engines.node.keepalive`
     except OSError:
         return False
     return processes.is_alive(identity, seen)

@@ -13,13 +13,19 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from ..geography import jurisdiction_of
-from ..offers import Offer
-from ..provider.classification import ProviderError, Refinement, group_codes
-from ..provider.facts import RunPodFacts
-from ..provider.values import LaunchRequest, Machine, MachineConfig
-from .machine_script import SETUP_COMMAND, SETUP_VARIABLE, pack_script
-from .rest_provider import RANK, ListedMachine, RestProvider, read_mark, write_mark
+from jupyter_sky.base.clouds.facts import RunPodFacts
+from jupyter_sky.base.requests.geography import jurisdiction_of
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.clouds.launches.machine_script import SETUP_COMMAND, SETUP_VARIABLE, pack_script
+from jupyter_sky.clouds.launches.rest_provider import (
+    RANK,
+    ListedMachine,
+    RestProvider,
+    read_mark,
+    write_mark,
+)
+from jupyter_sky.clouds.provider.classification import ProviderError, Refinement, group_codes
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig
 
 GRAPHQL = "https://api.runpod.io/graphql"
 IMAGE = "runpod/base:0.6.2-cuda12.4.1"
@@ -90,7 +96,10 @@ class RunPod(RunPodFacts, RestProvider):
                     yield from self._offers_of(kinds[stock["gpuTypeId"]], centre["id"])
 
     def _offers_of(self, kind: Mapping[str, Any], region: str) -> Iterator[Offer]:
-        from ..catalog.refresh.entries import canonical_accelerator, nominal_memory
+        from jupyter_sky.clouds.prices.entries import (
+            canonical_accelerator,
+            nominal_memory,
+        )
 
         country = country_of(region)
         gpu = canonical_accelerator(kind["displayName"], kind["memoryInGb"])

@@ -9,19 +9,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..concurrency import run_parallel
-from ..config.settings import Sky
-from ..errors import SkyError, SkyNoCapacity, SkyUnreachable, SkyUsageError
-from ..offers import Offer
-from ..quantities import format_vcpus
-from ..remote import ssh
-from ..resources import Resources, plain_number
-from ..translation import _
-from . import journals, ssh_slot
-from .base import Credentials, LaunchRequest, Machine, StatusCallback, Tick, no_tick
-from .hosts import SshHost, parse_address, read_hosts
-from .launch_records import LaunchRecords
-from .ssh_slot import Slot
+from jupyter_sky.base.concurrency import run_parallel
+from jupyter_sky.base.errors import SkyError, SkyNoCapacity, SkyUnreachable, SkyUsageError
+from jupyter_sky.base.remote import ssh
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.quantities import format_vcpus
+from jupyter_sky.base.requests.resources import Resources, plain_number
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.base.translation import _
+from jupyter_sky.clouds.hosts import SshHost, parse_address, read_hosts
+from jupyter_sky.clouds.launches import journals, ssh_slot
+from jupyter_sky.clouds.launches.base import (
+    Credentials,
+    LaunchRequest,
+    Machine,
+    StatusCallback,
+    Tick,
+    no_tick,
+)
+from jupyter_sky.clouds.launches.launch_records import LaunchRecords
+from jupyter_sky.clouds.launches.ssh_slot import Slot
 
 
 class SshCloud:

@@ -11,13 +11,18 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from ..geography import jurisdiction_of
-from ..offers import Offer
-from ..provider.classification import ProviderError, group_codes
-from ..provider.facts import VastFacts
-from ..provider.values import LaunchRequest, Machine, MachineConfig
-from .machine_script import SETUP_COMMAND, SETUP_VARIABLE, pack_script
-from .rest_provider import ListedMachine, RestProvider, read_mark, write_mark
+from jupyter_sky.base.clouds.facts import VastFacts
+from jupyter_sky.base.requests.geography import jurisdiction_of
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.clouds.launches.machine_script import SETUP_COMMAND, SETUP_VARIABLE, pack_script
+from jupyter_sky.clouds.launches.rest_provider import (
+    ListedMachine,
+    RestProvider,
+    read_mark,
+    write_mark,
+)
+from jupyter_sky.clouds.provider.classification import ProviderError, group_codes
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig
 
 IMAGE = "vastai/base-image:cuda-12.4.1-auto"
 TRIED_OFFERS = 10
@@ -67,7 +72,10 @@ class Vast(VastFacts, RestProvider):
                     yield self._offer(ask, spot)
 
     def _offer(self, ask: Mapping[str, Any], spot: bool) -> Offer:
-        from ..catalog.refresh.entries import canonical_accelerator, nominal_memory
+        from jupyter_sky.clouds.prices.entries import (
+            canonical_accelerator,
+            nominal_memory,
+        )
 
         memory = ask["gpu_ram"] / _MIB
         gpu = canonical_accelerator(ask["gpu_name"], memory)

@@ -13,13 +13,10 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar
 
-from ..offers import Offer
-from ..provider.classification import ProviderError, Refinement, group_codes
-from ..provider.facts import VerdaFacts
-from ..provider.naming import fit_name
-from ..provider.values import LaunchRequest, Machine, MachineConfig, MachineState
-from .rest import RestClient
-from .rest_provider import (
+from jupyter_sky.base.clouds.facts import VerdaFacts
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.clouds.launches.rest import RestClient
+from jupyter_sky.clouds.launches.rest_provider import (
     RANK,
     ListedMachine,
     RestProvider,
@@ -28,6 +25,9 @@ from .rest_provider import (
     register_key,
     write_mark,
 )
+from jupyter_sky.clouds.provider.classification import ProviderError, Refinement, group_codes
+from jupyter_sky.clouds.provider.naming import fit_name
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig, MachineState
 
 IMAGE, CPU_IMAGE = "ubuntu-22.04-cuda-12.4", "ubuntu-22.04"
 _STATES: dict[str, MachineState] = {
@@ -111,7 +111,10 @@ class Verda(VerdaFacts, RestProvider):
                         yield self._offer(kinds[name], place["location_code"], spot, field)
 
     def _offer(self, kind: Mapping[str, Any], region: str, spot: bool, field: str) -> Offer:
-        from ..catalog.refresh.entries import canonical_accelerator, nominal_memory
+        from jupyter_sky.clouds.prices.entries import (
+            canonical_accelerator,
+            nominal_memory,
+        )
 
         other = "price_per_hour" if spot else "spot_price"
         count = (kind.get("gpu") or {}).get("number_of_gpus") or 0

@@ -1,10 +1,10 @@
-"""Conformance suite of clouds' drivers, for whoever writes one.
+"""Conformance suite of clouds' drivers, for packages that add a cloud.
 
 It needs what ``pip install jupyter_sky pytest`` installs, and OpenSSH's client::
 
     pytest --pyargs jupyter_sky.testing.provider --provider pkg.mod:Class --world pkg.mod:World
 """
 
-from .world import OPERATIONS, Operation, World
+from jupyter_sky.clouds.testing import OPERATIONS, Operation, World
 
 __all__ = ["OPERATIONS", "Operation", "World"]

@@ -3,7 +3,7 @@
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ILayoutRestorer } from '@jupyterlab/application';
 
-import { render } from '../../jupyter_sky/widgets/static/bag.js';
+import { render } from '../../jupyter_sky/interfaces/widgets/static/bag.js';
 import { askServer, bagKind } from './bagList';
 import { addRunTabs } from './runTabs';
 import { ISky } from './tokens';

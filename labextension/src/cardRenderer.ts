@@ -3,8 +3,8 @@
 import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 import { Widget } from '@lumino/widgets';
 
-import { drawCard, grown } from '../../jupyter_sky/widgets/static/card.js';
-import type { Card } from '../../jupyter_sky/widgets/static/card.js';
+import { drawCard, grown } from '../../jupyter_sky/interfaces/widgets/static/card.js';
+import type { Card } from '../../jupyter_sky/interfaces/widgets/static/card.js';
 import type { IState } from './api';
 import { CARD } from './runFollower';
 import type { ISky } from './tokens';

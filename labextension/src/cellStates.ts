@@ -2,7 +2,7 @@
 
 import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 
-import { h } from '../../jupyter_sky/widgets/static/base.js';
+import { h } from '../../jupyter_sky/interfaces/widgets/static/base.js';
 import type { ICellState, ICellStates } from './api';
 import type { Translate } from './format';
 import type { ISky } from './tokens';

@@ -5,7 +5,7 @@ import { Notification } from '@jupyterlab/apputils';
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
-import { render } from '../../jupyter_sky/widgets/static/cost.js';
+import { render } from '../../jupyter_sky/interfaces/widgets/static/cost.js';
 import { budgetAlert } from './budgetAlert';
 import { ISky } from './tokens';
 import { addView, type Show } from './views';

@@ -4,8 +4,8 @@ import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/applica
 import { ICommandPalette } from '@jupyterlab/apputils';
 import { INotebookTracker, type NotebookPanel } from '@jupyterlab/notebook';
 
-import { h } from '../../jupyter_sky/widgets/static/base.js';
-import { drawForm, render } from '../../jupyter_sky/widgets/static/form.js';
+import { h } from '../../jupyter_sky/interfaces/widgets/static/base.js';
+import { drawForm, render } from '../../jupyter_sky/interfaces/widgets/static/form.js';
 import { LOAD, NEW_CLUSTER } from './actions';
 import { FormPanel, type Cell } from './formpanel';
 import { cloudIcon } from './icons';

@@ -6,7 +6,7 @@ import {
   durations,
   english as plain,
   money
-} from '../../jupyter_sky/widgets/static/base.js';
+} from '../../jupyter_sky/interfaces/widgets/static/base.js';
 
 export { bytes, clock, durations, money, plain };
 

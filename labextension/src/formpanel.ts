@@ -3,7 +3,7 @@
 import type { NotebookPanel } from '@jupyterlab/notebook';
 import { Widget } from '@lumino/widgets';
 
-import { h, uid } from '../../jupyter_sky/widgets/static/base.js';
+import { h, uid } from '../../jupyter_sky/interfaces/widgets/static/base.js';
 import type { Translate } from './format';
 
 export type Cell = NotebookPanel['content']['widgets'][number];

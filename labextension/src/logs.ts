@@ -5,8 +5,8 @@ import { ILayoutRestorer } from '@jupyterlab/application';
 import { ICommandPalette, MainAreaWidget, WidgetTracker } from '@jupyterlab/apputils';
 import { Widget } from '@lumino/widgets';
 
-import { render } from '../../jupyter_sky/widgets/static/logs.js';
-import type { Source } from '../../jupyter_sky/widgets/static/logs.js';
+import { render } from '../../jupyter_sky/interfaces/widgets/static/logs.js';
+import type { Source } from '../../jupyter_sky/interfaces/widgets/static/logs.js';
 import type { Api } from './api';
 import { askServer, label } from './logClient';
 import { cloudIcon } from './icons';

@@ -1,6 +1,6 @@
 /** Runs of graphs as the server tells them, and the list of them. */
 
-import { h } from '../../jupyter_sky/widgets/static/base.js';
+import { h } from '../../jupyter_sky/interfaces/widgets/static/base.js';
 import type { Api, IListedRun } from './api';
 import { money, Translate, when } from './format';
 

@@ -4,7 +4,7 @@ import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/applica
 import { ILayoutRestorer } from '@jupyterlab/application';
 import { INotebookTracker } from '@jupyterlab/notebook';
 
-import { render } from '../../jupyter_sky/widgets/static/run.js';
+import { render } from '../../jupyter_sky/interfaces/widgets/static/run.js';
 import { showCellStates } from './cellStates';
 import { askServer, pipelineKind } from './pipelineList';
 import { addRunTabs } from './runTabs';

@@ -8,7 +8,7 @@
 
 import type { IOutput } from '@jupyterlab/nbformat';
 
-import { written } from '../../jupyter_sky/widgets/static/ansi.js';
+import { written } from '../../jupyter_sky/interfaces/widgets/static/ansi.js';
 import { IRun, SkyError } from './api';
 
 export const CARD = 'application/vnd.jupyter-sky.run+json';

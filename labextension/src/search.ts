@@ -3,7 +3,7 @@
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { INotebookTracker } from '@jupyterlab/notebook';
 
-import { h } from '../../jupyter_sky/widgets/static/base.js';
+import { h } from '../../jupyter_sky/interfaces/widgets/static/base.js';
 import { replaceSource } from './cellSource';
 import type { IEditableCell } from './cellSource';
 import type { Translate } from './format';

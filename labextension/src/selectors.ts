@@ -3,7 +3,7 @@
 import type { ICluster, IRun, IState, IStopped } from './api';
 import { clock, gib, money, rate, span, Translate } from './format';
 
-// as in jupyter_sky/engines/controller/activity.py
+// as in jupyter_sky/machines/engines/controller/activity.py
 const WARN_SECONDS = 120;
 const WARN_PART = 0.2;
 

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
-import { render } from '../../jupyter_sky/widgets/static/bag.js';
+import { render } from '../../jupyter_sky/interfaces/widgets/static/bag.js';
 import { askServer, bagKind } from '../src/bagList';
 import { mountList } from '../src/pipelineList';
 

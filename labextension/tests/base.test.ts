@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 
-import * as base from '../../jupyter_sky/widgets/static/base.js';
+import * as base from '../../jupyter_sky/interfaces/widgets/static/base.js';
 
 afterEach(() => {
   document.body.replaceChildren();

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
-import { durations, elapsed } from '../../jupyter_sky/widgets/static/base.js';
-import { drawCard, facts, grown } from '../../jupyter_sky/widgets/static/card.js';
+import { durations, elapsed } from '../../jupyter_sky/interfaces/widgets/static/base.js';
+import { drawCard, facts, grown } from '../../jupyter_sky/interfaces/widgets/static/card.js';
 
 const CARD = {
   version: 1,

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 
-import { english } from '../../jupyter_sky/widgets/static/base.js';
+import { english } from '../../jupyter_sky/interfaces/widgets/static/base.js';
 import { cellWords } from '../src/cellStates';
 
 const state = { id: 'a', source: 'x = 1', task: 'fit', phase: 'succeeded', words: '✓ succeeded · 3.0 s' };

@@ -1,13 +1,13 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
-import { english, RequestError } from '../../jupyter_sky/widgets/static/base.js';
+import { english, RequestError } from '../../jupyter_sky/interfaces/widgets/static/base.js';
 import {
   amountText,
   budgetText,
   grown,
   parseBudget,
   render
-} from '../../jupyter_sky/widgets/static/cost.js';
+} from '../../jupyter_sky/interfaces/widgets/static/cost.js';
 import { budgetAlert } from '../src/budgetAlert';
 
 const NOW = 1_800_000_000;

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 
-import { english, RequestError } from '../../jupyter_sky/widgets/static/base.js';
-import { drawForm } from '../../jupyter_sky/widgets/static/form.js';
+import { english, RequestError } from '../../jupyter_sky/interfaces/widgets/static/base.js';
+import { drawForm } from '../../jupyter_sky/interfaces/widgets/static/form.js';
 import { replaceSource } from '../src/cellSource';
 
 const field = (key: string, kind: string, more: object = {}) => ({

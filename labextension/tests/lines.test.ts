@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 
-import { pieces, plain, written } from '../../jupyter_sky/widgets/static/ansi.js';
-import { Lines, find } from '../../jupyter_sky/widgets/static/log_lines.js';
+import { pieces, plain, written } from '../../jupyter_sky/interfaces/widgets/static/ansi.js';
+import { Lines, find } from '../../jupyter_sky/interfaces/widgets/static/log_lines.js';
 
 const print = (text: string, rank = 0, stream = 'stdout', at = 1) => ({ rank, stream, text, at });
 const texts = (lines: Lines) => lines.all.map(line => line.text);

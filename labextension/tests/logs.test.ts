@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
-import { render } from '../../jupyter_sky/widgets/static/logs.js';
-import { DRAWN } from '../../jupyter_sky/widgets/static/log_pane.js';
+import { render } from '../../jupyter_sky/interfaces/widgets/static/logs.js';
+import { DRAWN } from '../../jupyter_sky/interfaces/widgets/static/log_pane.js';
 
 type Piece = { rank: number; stream: string; text: string; at: number | null };
 

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
-import { render } from '../../jupyter_sky/widgets/static/run.js';
+import { render } from '../../jupyter_sky/interfaces/widgets/static/run.js';
 import { mountList, pipelineKind } from '../src/pipelineList';
 
 function told(change: Record<string, any> = {}): any {

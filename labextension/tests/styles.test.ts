@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 
 const ROOT = join(__dirname, '..');
-const VIEWS = join(ROOT, '../jupyter_sky/widgets/static');
+const VIEWS = join(ROOT, '../jupyter_sky/interfaces/widgets/static');
 
 const read = (folder: string, endings: RegExp): string =>
   readdirSync(folder)

@@ -20,7 +20,7 @@ import nbformat
 from IPython import get_ipython
 from IPython.display import display
 
-from jupyter_sky.tables import LINE, NO_MATHJAX_CLASSES, TABLE, make_scrollable
+from jupyter_sky.base.tables import LINE, NO_MATHJAX_CLASSES, TABLE, make_scrollable
 
 HERE = Path(__file__).parent
 NOTEBOOKS = HERE.parent

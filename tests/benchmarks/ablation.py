@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-SOLVER = "jupyter_sky.optimizer.solver"
+SOLVER = "jupyter_sky.decisions.optimizer.solver"
 
 
 def _nothing(*_args: Any, **_options: Any) -> None:

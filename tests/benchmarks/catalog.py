@@ -83,7 +83,9 @@ def fresh(code: str, data_dir: str) -> str:
 
 
 def loading(data_dir: str, quick: bool) -> dict:
-    fresh("import jupyter_sky.catalog.loader", data_dir)  # compiles what was never imported
+    fresh(
+        "import jupyter_sky.knowledge.catalog.loader", data_dir
+    )  # compiles what was never imported
     first = float(fresh(LOAD, data_dir))
     cold = [float(fresh(LOAD, data_dir)) for _ in range(3 if quick else 15)]
     bare = "import time; s = time.perf_counter(); import {}; print((time.perf_counter() - s) * 1e3)"
@@ -102,7 +104,7 @@ def loading(data_dir: str, quick: bool) -> dict:
 
 def filtering(quick: bool) -> dict:
     from jupyter_sky import catalog
-    from jupyter_sky.resources import Resources
+    from jupyter_sky.base.requests.resources import Resources
 
     loaded, worst = catalog.load(), 0.0
     for labels in FILTERS:
@@ -123,7 +125,7 @@ def filtering(quick: bool) -> dict:
 
 def candidates(quick: bool) -> dict:
     from jupyter_sky import catalog
-    from jupyter_sky.resources import Resources
+    from jupyter_sky.base.requests.resources import Resources
 
     loaded, found = catalog.load(), []
     needs = [Resources.parse(**labels) for labels in TASKS]
@@ -152,7 +154,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 def footprint(data_dir: str) -> dict:
-    from jupyter_sky.catalog.loader import shipped_directory
+    from jupyter_sky.knowledge.catalog.loader import shipped_directory
 
     memory = float(fresh(MEMORY.format(folder=str(Path(__file__).parent)), data_dir)) / 1e3
     size = sum(path.stat().st_size for path in shipped_directory().iterdir()) / 1e6

@@ -61,8 +61,8 @@ class Miser:
             self.over_usd, self.words = float("inf"), f"{type(error).__name__}: {error}"
 
     def _spend(self) -> None:
-        from jupyter_sky.ledger.budget import GRACE_SECONDS
-        from jupyter_sky.store.store import Store
+        from jupyter_sky.base.store.store import Store
+        from jupyter_sky.knowledge.ledger.budget import GRACE_SECONDS
 
         folder = self.home.root / f"miser{self.number}"
         folder.mkdir()

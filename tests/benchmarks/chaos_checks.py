@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jupyter_sky.store.store import ClusterId
+    from jupyter_sky.base.store.store import ClusterId
     from tests.emulators.multi_cloud import EmulatedClouds
 
 UNIT_SECONDS = 60.0
@@ -125,7 +125,7 @@ class Ledgers:
         return self
 
     def _read(self, data: Path) -> None:
-        from jupyter_sky.store.store import Store
+        from jupyter_sky.base.store.store import Store
 
         store = Store.open(data)
         lasted, bounded = defaultdict[Any, float](float), set[Any]()

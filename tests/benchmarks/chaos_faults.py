@@ -101,7 +101,7 @@ def kill(word: str) -> Callable[[Worker], None]:
 
 def power_cut(worker: Worker) -> None:
     """Kill all processes of the machine at once."""
-    for name in ("supervisor.py", "jupyter_sky.engines"):
+    for name in ("supervisor.py", "jupyter_sky.machines.engines"):
         kill(name)(worker)
 
 
@@ -193,7 +193,7 @@ def reboot(worker: Worker) -> None:
 def power_off(worker: Worker) -> None:
     """Power the cluster's machines off from within, as somebody on them does."""
     if worker.cloud in SILENT:  # else they would be waited for, for ten minutes
-        worker.met(lambda: worker.processes("jupyter_sky.engines.controller.controller"))
+        worker.met(lambda: worker.processes("jupyter_sky.machines.engines.controller.controller"))
     for machine in worker.met(worker.machines):
         worker.world.tell(worker.cloud, "power_off", id=machine["id"])
 
@@ -204,7 +204,7 @@ def kill_watch(worker: Worker) -> None:
     def watches(process: psutil.Process) -> bool:
         with contextlib.suppress(psutil.Error):
             words, data = process.cmdline(), process.environ().get("SKY_DATA_DIR")
-            return "jupyter_sky.clouds.lease_watcher" in words and data == str(worker.data)
+            return "jupyter_sky.clouds.launches.lease_watcher" in words and data == str(worker.data)
         return False
 
     for process in worker.met(lambda: list(filter(watches, psutil.process_iter()))):
@@ -217,7 +217,9 @@ def kill_watch(worker: Worker) -> None:
 
 def fill_machine(worker: Worker) -> None:
     """Let the disk of the controller's machine be full for a while."""
-    heads = worker.met(lambda: worker.processes("jupyter_sky.engines.controller.controller"))
+    heads = worker.met(
+        lambda: worker.processes("jupyter_sky.machines.engines.controller.controller")
+    )
     for head in heads[:1]:
         _inside(head.pid, "mr", "mount -o remount,size=$(df -Pk / | awk 'END {print $3 + 16}')k /")
         try:
@@ -229,7 +231,9 @@ def fill_machine(worker: Worker) -> None:
 
 def partition(worker: Worker) -> None:
     """Let the second node hear nothing of the first for a while."""
-    node_agents = worker.met(lambda: worker.processes("jupyter_sky.engines.node.node_agent"))
+    node_agents = worker.met(
+        lambda: worker.processes("jupyter_sky.machines.engines.node.node_agent")
+    )
     private = next(
         (m["private"] for m in worker.noted_machines() if m["rank"] == 0 and m["private"]), ""
     )
@@ -247,7 +251,7 @@ def partition(worker: Worker) -> None:
 
 def hang_ssh_while_ended(worker: Worker) -> None:
     """Let SSH accept connections and say nothing while the cluster is ended."""
-    worker.met(lambda: worker.processes("jupyter_sky.engines.controller.controller"))
+    worker.met(lambda: worker.processes("jupyter_sky.machines.engines.controller.controller"))
 
     def stop_ssh() -> contextlib.AbstractContextManager[None]:
         found = {p.pid: p for one in worker.processes("") for p in _neighbours(one, "sshd")}
@@ -392,7 +396,7 @@ def _await(process: subprocess.Popen[bytes]) -> None:
 
 def end_in_panel(worker: Worker) -> None:
     """Let somebody end the cluster in JupyterLab's panel."""
-    worker.met(lambda: worker.processes("jupyter_sky.engines.controller.controller"))
+    worker.met(lambda: worker.processes("jupyter_sky.machines.engines.controller.controller"))
     worker.home.panel("POST", f"clusters/{worker.name}/down", {})
 
 
@@ -402,8 +406,8 @@ FAULTS: dict[str, Fault] = {
     "nothing": Fault(none, (0, 0)),
     "kernel killed": Fault(kill_kernel, (0.2, 14)),
     "interrupted": Fault(interrupt, (0.2, 14)),
-    "head killed": Fault(kill("jupyter_sky.engines.controller.controller"), (1, 12)),
-    "engine killed": Fault(kill("jupyter_sky.engines.node.engine"), (1, 12)),
+    "head killed": Fault(kill("jupyter_sky.machines.engines.controller.controller"), (1, 12)),
+    "engine killed": Fault(kill("jupyter_sky.machines.engines.node.engine"), (1, 12)),
     "supervisor killed": Fault(kill("supervisor.py"), (1, 12)),
     "link cut": Fault(kill("ssh "), (1, 12)),
     "link stalls": Fault(stall_link, (1, 12)),

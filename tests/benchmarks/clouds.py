@@ -111,10 +111,10 @@ class Timed(Ec2):
 def failover(refusals: int) -> float:
     """Seconds until a place has accepted after so many refusals, the cloud's own left out."""
     from jupyter_sky import clouds
+    from jupyter_sky.base.requests.resources import Resources
+    from jupyter_sky.base.settings.settings import Sky
     from jupyter_sky.clouds import LaunchRequest
-    from jupyter_sky.config.settings import Sky
-    from jupyter_sky.provisioner import broker
-    from jupyter_sky.resources import Resources
+    from jupyter_sky.machines.provisioner import broker
 
     account = Timed()
     try:

@@ -6,9 +6,9 @@ from itertools import permutations
 
 import numpy as np
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.search.bandit import round_budgets
-from jupyter_sky.search.space import Space
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.decisions.search.bandit import round_budgets
+from jupyter_sky.decisions.search.space import Space
 
 
 def random_search(results: np.ndarray, budget: int) -> np.ndarray:

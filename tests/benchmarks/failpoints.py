@@ -122,10 +122,10 @@ def arm(points: Failpoints, data: Path) -> None:
     """Wrap the edges of the product."""
     from botocore.httpsession import URLLib3Session
 
-    from jupyter_sky.engines.client.connection import ClusterConnection
-    from jupyter_sky.engines.client.tunnel import Tunnel
-    from jupyter_sky.remote import ssh
-    from jupyter_sky.store.database import Database
+    from jupyter_sky.base.remote import ssh
+    from jupyter_sky.base.store.database import Database
+    from jupyter_sky.machines.engines.client.connection import ClusterConnection
+    from jupyter_sky.machines.engines.client.tunnel import Tunnel
 
     own_file = Path(__file__).name
     store_files = f"store.py run_records.py database.py {own_file}"
@@ -189,8 +189,8 @@ class Shown:
 
 def use(session: Any, points: Failpoints, cloud: str, nodes: int) -> dict[str, Any]:
     """Launch a cluster, run a cell on it, end it."""
-    from jupyter_sky.cell_options.values import CellOptions
-    from jupyter_sky.resources import Resources
+    from jupyter_sky.base.requests.cell_options.values import CellOptions
+    from jupyter_sky.base.requests.resources import Resources
 
     resources = Resources.parse(cloud=cloud, cpus=1 if cloud == "local" else 2, nodes=nodes)
     options = CellOptions(resources=resources, cluster=NAME, yes=True)
@@ -201,7 +201,7 @@ def use(session: Any, points: Failpoints, cloud: str, nodes: int) -> dict[str, A
 
 def reap(session: Any) -> dict[str, Any]:
     """Look for what was left behind."""
-    from jupyter_sky.executor.reaper import reap_machines
+    from jupyter_sky.execution.sessions.reaper import reap_machines
 
     found = reap_machines(session.clusters.records, everywhere=False)
     trouble = [f"{one.what}: {one.error}" for one in found if one.error]
@@ -230,8 +230,8 @@ def main() -> int:
     asked = parser.parse_args()
     points = Failpoints(asked.log, asked.kill)
     arm(points, asked.data)
-    from jupyter_sky.errors import SkyError
-    from jupyter_sky.executor import session as sessions
+    from jupyter_sky.base.errors import SkyError
+    from jupyter_sky.execution.sessions import session as sessions
 
     told: dict[str, Any] = {}
     try:

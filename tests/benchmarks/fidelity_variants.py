@@ -12,7 +12,7 @@ from typing import Any, Literal
 import nbformat
 from IPython.core.inputtransformer2 import TransformerManager
 
-from jupyter_sky.executor.cell_names import read_names
+from jupyter_sky.execution.cells.cell_names import read_names
 
 Mode = Literal["plain", "remote", "mixed"]
 

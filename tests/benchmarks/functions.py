@@ -45,7 +45,7 @@ def pool(nodes: int = 2) -> Iterator:
         os.environ["SKY_DATA_DIR"] = data
         with sky.Compute(nodes=nodes) as compute:
             yield compute
-        from jupyter_sky.executor import session
+        from jupyter_sky.execution.sessions import session
 
         session.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 
-from jupyter_sky.remote.processes import identity
+from jupyter_sky.base.remote.processes import identity
 from tests.benchmarks.hostile_scene import Scene, Try
 from tests.benchmarks.hostile_settings import write_hosts
 from tests.emulators.hostile import node, prepare

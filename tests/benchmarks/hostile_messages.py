@@ -10,7 +10,7 @@ from tests.benchmarks.hostile_scene import Scene, Try
 _UNPACK = """
 import sys
 from pathlib import Path
-from jupyter_sky.clouds.journals import unpack
+from jupyter_sky.clouds.launches.journals import unpack
 with open(sys.argv[1], "rb") as packed:
     print(unpack(packed, Path(sys.argv[2])))
 """
@@ -18,9 +18,9 @@ _ERROR = """
 import sys
 from pathlib import Path
 sys.path.insert(0, "")
-from jupyter_sky.engines.wire.values import Parcel
-from jupyter_sky.executor.advice import mending_line
-from jupyter_sky.executor.failures import rebuild_exception
+from jupyter_sky.machines.engines.wire.values import Parcel
+from jupyter_sky.execution.cells.advice import mending_line
+from jupyter_sky.execution.cells.failures import rebuild_exception
 from tests.emulators.hostile import Touch
 evil = Parcel.of(Touch(Path(sys.argv[1]))).inline()
 told = {"classes": [["harmful", "Boom"], ["builtins", "ValueError"]], "args": [evil], "dict": evil,
@@ -32,9 +32,9 @@ print(type(error).__mro__[2], error, "advice:", mending_line(told, {"x": 1}, "")
 _DATA = """
 import sys
 from pathlib import Path
-from jupyter_sky.engines.wire.data_values import decode
-from jupyter_sky.engines.wire.values import Parcel
-from jupyter_sky.errors import SkyError
+from jupyter_sky.machines.engines.wire.data_values import decode
+from jupyter_sky.machines.engines.wire.values import Parcel
+from jupyter_sky.base.errors import SkyError
 from tests.emulators.hostile import Touch
 try:
     print(decode(Parcel.of(Touch(Path(sys.argv[1])))))
@@ -43,9 +43,9 @@ except SkyError as error:
 """
 _SHOWN = """
 from html.parser import HTMLParser
-from jupyter_sky.executor.display import RunStatus
-from jupyter_sky.widgets.status_line import mimebundle
-from jupyter_sky.tables import Table
+from jupyter_sky.execution.display import RunStatus
+from jupyter_sky.interfaces.widgets.status_line import mimebundle
+from jupyter_sky.base.tables import Table
 
 class Parser(HTMLParser):
     def handle_starttag(self, tag, attrs):
@@ -59,19 +59,19 @@ Parser().feed(Table(bad, (bad,), ((bad,),), note=bad)._repr_html_())
 """
 _INSTALL = """
 import sys
-from jupyter_sky.engines.node.environment import install_packages
-from jupyter_sky.errors import SkyError
+from jupyter_sky.machines.engines.node.environment import install_packages
+from jupyter_sky.base.errors import SkyError
 try:
     install_packages([f"--index-url={sys.argv[1]}", "evil"])
 except SkyError as error:
     print(error)
 """
 _RESOLVE = """
-from jupyter_sky.functions.node.image_install import resolution_error
+from jupyter_sky.execution.functions.node.image_install import resolution_error
 resolution_error(('sky-evil-7',))
 """
 _LIES = """
-from jupyter_sky.engines.wire.values import Parcel
+from jupyter_sky.machines.engines.wire.values import Parcel
 class Evil:
     def __reduce__(self):
         import pathlib

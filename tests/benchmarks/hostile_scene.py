@@ -21,13 +21,13 @@ SERVER = """
 import os
 from types import SimpleNamespace
 from traitlets.config import SingletonConfigurable
-from jupyter_sky.errors import SkyError
+from jupyter_sky.base.errors import SkyError
 
 class App(SingletonConfigurable):
     root_dir = os.getcwd()
 
-from jupyter_sky.server import clusters, runs
-from jupyter_sky.server.service import SkyService
+from jupyter_sky.interfaces.server import clusters, runs
+from jupyter_sky.interfaces.server.service import SkyService
 
 service = SkyService(App.instance(), SimpleNamespace(emit=lambda **k: None))
 
@@ -37,7 +37,7 @@ def say(work, *args):
     except SkyError as error:
         print(type(error).__name__, error)
 
-from jupyter_sky.config.settings import Sky
+from jupyter_sky.base.settings.settings import Sky
 say(lambda: Sky.load().data_dir)
 try:
     rows = service.session.store.clusters()

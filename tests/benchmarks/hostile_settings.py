@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.remote.processes import identity
+from jupyter_sky.base.remote.processes import identity
+from jupyter_sky.base.settings.settings import Sky
 from tests.benchmarks.hostile_scene import STRANGER, Scene, Try
 from tests.emulators.hostile import prepare
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jupyter_sky.optimizer.solver.problem import (
+from jupyter_sky.decisions.optimizer.solver.problem import (
     Places,
     Problem,
     TransferTable,

@@ -1,4 +1,4 @@
-"""Figures of bags of jobs: the decisions of `jupyter_sky.jobs` in a world with a virtual clock.
+"""Figures of bags of jobs: the decisions of `workflows.bags` in a world with a virtual clock.
 
 python tests/benchmarks/run.py jobs [--seed N]
 
@@ -57,20 +57,20 @@ from jobs_product import product_jobs_per_s
 from jobs_world import DETECTION, Bag, Result, Rules, World
 
 from jupyter_sky import preemption
-from jupyter_sky.jobs.backlog import Backlog, MachineKind
-from jupyter_sky.jobs.exploration import (
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.knowledge.lifetimes import Exponential, KaplanMeier
+from jupyter_sky.workflows.bags.decisions.backlog import Backlog, MachineKind
+from jupyter_sky.workflows.bags.decisions.fleet_plan import forecast_view, plan_fleet
+from jupyter_sky.workflows.bags.decisions.fleet_size import choose_fleet_size, mean_groups
+from jupyter_sky.workflows.bags.decisions.job_forecast import DegradedOption, on_demand_cost
+from jupyter_sky.workflows.bags.decisions.run_times import RunTimes
+from jupyter_sky.workflows.bags.queue.exploration import (
     AppTimes,
     candidate_shapes,
     choose_shape,
     explore_next,
     shape_key,
 )
-from jupyter_sky.jobs.fleet_plan import forecast_view, plan_fleet
-from jupyter_sky.jobs.fleet_size import choose_fleet_size, mean_groups
-from jupyter_sky.jobs.job_forecast import DegradedOption, on_demand_cost
-from jupyter_sky.jobs.run_times import RunTimes
-from jupyter_sky.offers import Offer
-from jupyter_sky.preemption import Exponential, KaplanMeier
 
 BOOT = 3 / 60
 SEEN = preemption.google_2019()

@@ -19,16 +19,16 @@ from pathlib import Path
 import cloudpickle
 import numpy as np
 
-from jupyter_sky.errors import SkyError, SkyNodeLost
-from jupyter_sky.jobs import controller
-from jupyter_sky.jobs.application import App, FunctionApp
-from jupyter_sky.jobs.backlog import MachineKind
-from jupyter_sky.jobs.controller import BagController
-from jupyter_sky.jobs.job_forecast import DegradedOption
-from jupyter_sky.jobs.job_queue import JobQueue
-from jupyter_sky.jobs.outlook import FleetView
-from jupyter_sky.jobs.values import BagSettings, JobOutcome, OpenJob
-from jupyter_sky.preemption import Model
+from jupyter_sky.base.errors import SkyError, SkyNodeLost
+from jupyter_sky.knowledge.lifetimes import Model
+from jupyter_sky.workflows.bags import controller
+from jupyter_sky.workflows.bags.controller import BagController
+from jupyter_sky.workflows.bags.decisions.backlog import MachineKind
+from jupyter_sky.workflows.bags.decisions.job_forecast import DegradedOption
+from jupyter_sky.workflows.bags.decisions.outlook import FleetView
+from jupyter_sky.workflows.bags.queue.application import App, FunctionApp
+from jupyter_sky.workflows.bags.queue.job_queue import JobQueue
+from jupyter_sky.workflows.bags.queue.values import BagSettings, JobOutcome, OpenJob
 
 HOUR = 3600.0
 

@@ -18,7 +18,7 @@ def product_jobs_per_s(count: int) -> dict[str, float]:
         ``jobs_per_s_dask``, results in memory.
     """
     import jupyter_sky as sky
-    from jupyter_sky.jobs.bag_run import open_queue
+    from jupyter_sky.workflows.bags.bag_run import open_queue
 
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SKY_DATA_DIR"] = folder

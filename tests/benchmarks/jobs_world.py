@@ -1,4 +1,4 @@
-"""A world with a virtual clock in which decisions of `jupyter_sky.jobs` run bags of jobs.
+"""A world with a virtual clock in which decisions of `jupyter_sky.workflows.bags` run bags of jobs.
 
 Job times and lives of machines are drawn once for each seed, by number of the job and of the
 machine: policies that are compared meet the same ones. What decides sees finished jobs, running
@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from jupyter_sky.jobs.backlog import JobGroup, MachineKind
-from jupyter_sky.jobs.fleet_plan import BagView, is_due
-from jupyter_sky.jobs.reuse import ReusePlan, plan_reuse
-from jupyter_sky.jobs.run_times import RunTimes
-from jupyter_sky.jobs.stragglers import consider_copy
-from jupyter_sky.preemption import Model
+from jupyter_sky.knowledge.lifetimes import Model
+from jupyter_sky.workflows.bags.decisions.backlog import JobGroup, MachineKind
+from jupyter_sky.workflows.bags.decisions.fleet_plan import BagView, is_due
+from jupyter_sky.workflows.bags.decisions.reuse import ReusePlan, plan_reuse
+from jupyter_sky.workflows.bags.decisions.run_times import RunTimes
+from jupyter_sky.workflows.bags.decisions.stragglers import consider_copy
 
 DETECTION = 10 / 3600
 """Hours from the silent loss of a machine until its replacement is asked for."""

@@ -33,9 +33,9 @@ def say(text: str) -> None:
 
 def fill(data: Path, clusters: int, rows: int, runs: int) -> None:
     """Fill a store with live clusters, each with a long price history, and with many runs."""
-    from jupyter_sky.offers import Offer
-    from jupyter_sky.remote import processes
-    from jupyter_sky.store.store import ClusterRow, RunRow, Store
+    from jupyter_sky.base.remote import processes
+    from jupyter_sky.base.requests.offers import Offer
+    from jupyter_sky.base.store.store import ClusterRow, RunRow, Store
 
     rng, now = random.Random(1), time.time()
     store = Store.open(data)
@@ -102,8 +102,8 @@ def fill(data: Path, clusters: int, rows: int, runs: int) -> None:
 
 def panel(quick: bool) -> dict[str, float]:
     """Return a refresh, each time after a run has changed: nothing but ended runs is remembered."""
-    from jupyter_sky.server.service import SkyService
-    from jupyter_sky.store.store import Store
+    from jupyter_sky.base.store.store import Store
+    from jupyter_sky.interfaces.server.service import SkyService
 
     refreshes = BLOCK if quick else 10 * BLOCK
     with tempfile.TemporaryDirectory() as folder:
@@ -131,9 +131,9 @@ def panel(quick: bool) -> dict[str, float]:
 
 METER = """
 from pathlib import Path
-from jupyter_sky.ledger.report import make_report, parse_since, report_signature
-from jupyter_sky.store.store import Store
-from jupyter_sky.widgets.cost import Cost
+from jupyter_sky.knowledge.ledger.report import make_report, parse_since, report_signature
+from jupyter_sky.base.store.store import Store
+from jupyter_sky.interfaces.widgets.cost import Cost
 store = Store.open(Path({folder!r}))
 read = lambda by, since: make_report(store, "n1.ipynb", by, parse_since(since))
 news = lambda: report_signature(store)
@@ -150,7 +150,7 @@ def meter(quick: bool) -> dict[str, float]:
     import psutil
     from jupyter_client.manager import KernelManager
 
-    from jupyter_sky.store.store import Store
+    from jupyter_sky.base.store.store import Store
 
     pace, seconds = (1, 2) if quick else (10, 120)
     with tempfile.TemporaryDirectory() as folder:

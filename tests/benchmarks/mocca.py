@@ -16,9 +16,9 @@ from typing import Literal
 
 import numpy as np
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.search.optimizer import Optimizer
-from jupyter_sky.search.space import Point, Space, Value
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.decisions.search.optimizer import Optimizer
+from jupyter_sky.decisions.search.space import Point, Space, Value
 
 Target = Literal["cost", "time"]
 Reading = Literal["paper", "strict"]
@@ -165,7 +165,7 @@ def replay(
 
 
 def history(workloads: Iterable[Workload], reading: Reading) -> list[dict[str, float | None]]:
-    """Run times of other workloads, as `jupyter_sky.search.Transfer` takes them."""
+    """Run times of other workloads, as `jupyter_sky.decisions.search.Transfer` takes them."""
     return [
         {
             str(point): None if np.isnan(seconds) else float(seconds)

@@ -20,21 +20,21 @@ from unittest.mock import patch
 
 import jupyter_sky as sky
 from jupyter_sky import clouds
-from jupyter_sky.cell_options.parsing import parse_cell_line
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyError, SkyNoOffer
-from jupyter_sky.executor import cluster_launch
-from jupyter_sky.executor import session as sessions
-from jupyter_sky.executor.request import with_settings
-from jupyter_sky.executor.values import ClusterRequest
-from jupyter_sky.forms import Fields, placement_text
-from jupyter_sky.forms.cell_line import read
-from jupyter_sky.ledger.ledger import format_rate
-from jupyter_sky.magics import verbs
-from jupyter_sky.magics.dryrun import dry_run
-from jupyter_sky.offers import Offer
-from jupyter_sky.optimizer.plan import Plan
-from jupyter_sky.resources import Resources
+from jupyter_sky.base.errors import SkyError, SkyNoOffer
+from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.decisions.optimizer.plan import Plan
+from jupyter_sky.execution.cells.request import with_settings
+from jupyter_sky.execution.clusters import cluster_launch
+from jupyter_sky.execution.clusters.values import ClusterRequest
+from jupyter_sky.execution.sessions import session as sessions
+from jupyter_sky.interfaces.forms import Fields, placement_text
+from jupyter_sky.interfaces.forms.cell_line import read
+from jupyter_sky.interfaces.magics import verbs
+from jupyter_sky.interfaces.magics.dryrun import dry_run
+from jupyter_sky.knowledge.ledger.ledger import format_rate
 
 HOSTS = """
 [workstation]

@@ -54,7 +54,7 @@ def pytest_configure() -> None:
     _pools.enter_context(sky.Compute(nodes=2, worker=sky.Worker(concurrency=2)))
     import joblib.parallel
 
-    from jupyter_sky.functions.plugins import joblib_backend
+    from jupyter_sky.execution.functions.plugins import joblib_backend
 
     joblib.parallel.register_parallel_backend(
         joblib_backend.NAME, joblib_backend.SkyBackend, make_default=True
@@ -77,7 +77,7 @@ def _concerns_pool(item: pytest.Item) -> bool:
     parameters: dict[str, Any] = callspec.params if callspec is not None else {}
     backends = [value for name, value in parameters.items() if "backend" in name]
     named = {each if isinstance(each, str) else type(each).__module__ for each in backends if each}
-    return named <= {"sky", "jupyter_sky.functions.plugins.joblib_backend"}
+    return named <= {"sky", "jupyter_sky.execution.functions.plugins.joblib_backend"}
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

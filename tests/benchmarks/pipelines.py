@@ -34,15 +34,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from jupyter_sky.pipelines.placing import place_graph  # noqa: E402
-from jupyter_sky.pipelines.replanning import first_event, make_problem  # noqa: E402
-from jupyter_sky.pipelines.task_body import make_graph  # noqa: E402
-from jupyter_sky.runs import controller as controller_module  # noqa: E402
-from jupyter_sky.runs.controller import Controller  # noqa: E402
-from jupyter_sky.runs.graph import RunGraph, RunTask  # noqa: E402
-from jupyter_sky.runs.journal import RunJournal  # noqa: E402
-from jupyter_sky.runs.outlook import residual  # noqa: E402
-from jupyter_sky.runs.state import RunState  # noqa: E402
+from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask  # noqa: E402
+from jupyter_sky.workflows.pipelines.model.task_body import make_graph  # noqa: E402
+from jupyter_sky.workflows.pipelines.run import controller as controller_module  # noqa: E402
+from jupyter_sky.workflows.pipelines.run.controller import Controller  # noqa: E402
+from jupyter_sky.workflows.pipelines.run.journal import RunJournal  # noqa: E402
+from jupyter_sky.workflows.pipelines.run.outlook import residual  # noqa: E402
+from jupyter_sky.workflows.pipelines.run.placing import place_graph  # noqa: E402
+from jupyter_sky.workflows.pipelines.run.replanning import first_event, make_problem  # noqa: E402
+from jupyter_sky.workflows.pipelines.run.state import RunState  # noqa: E402
 from tests.benchmarks.pipelines_kept import cache_hit_ms, stale_wrong  # noqa: E402
 from tests.benchmarks.pipelines_peers import layered_dag, measure_in_process  # noqa: E402
 from tests.benchmarks.pipelines_replans import replan_figures, replan_real_seconds  # noqa: E402
@@ -167,7 +167,7 @@ def resume_seconds() -> float:
     begin = """
     import sys, time
     import jupyter_sky as sky
-    from jupyter_sky.executor import session as sessions
+    from jupyter_sky.execution.sessions import session as sessions
 
     sessions.open_session({}, "benchmark.ipynb", lasting=True)
     with sky.Dag() as dag:
@@ -184,7 +184,7 @@ def resume_seconds() -> float:
     import time
     began = time.time()
     import jupyter_sky as sky
-    from jupyter_sky.executor import session as sessions
+    from jupyter_sky.execution.sessions import session as sessions
 
     sessions.open_session({}, "benchmark.ipynb", lasting=True)
     run = sky.resume("killed").wait(60)

@@ -180,7 +180,7 @@ def stale_wrong(most: int) -> dict[str, float]:
 
 def _run_edits(most: int) -> None:
     import jupyter_sky as sky
-    from jupyter_sky.executor import session as sessions
+    from jupyter_sky.execution.sessions import session as sessions
 
     sessions.open_session({}, "benchmark.ipynb", lasting=True)
     project, wrong, runs = Project(), 0, 0
@@ -202,11 +202,11 @@ def _run_edits(most: int) -> None:
 def cache_hit_ms(count: int) -> float:
     """Return milliseconds in which a kept result is found, checked and taken, per task."""
     import jupyter_sky as sky
-    from jupyter_sky.pipelines.kept_results import KeptResults
-    from jupyter_sky.pipelines.results import RunResults
-    from jupyter_sky.pipelines.reuse import Reuse
-    from jupyter_sky.pipelines.task_body import make_graph
-    from jupyter_sky.runs.graph import RunGraph
+    from jupyter_sky.workflows.pipelines.model.graph import RunGraph
+    from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults
+    from jupyter_sky.workflows.pipelines.model.results import RunResults
+    from jupyter_sky.workflows.pipelines.model.reuse import Reuse
+    from jupyter_sky.workflows.pipelines.model.task_body import make_graph
 
     with sky.Dag("chain") as dag:
         tasks = [sky.Task(f"t{n}", run=lambda *values: values) for n in range(count)]

@@ -18,10 +18,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from jupyter_sky.dag.dag import Dag  # noqa: E402
-from jupyter_sky.dag.graph import Graph  # noqa: E402
-from jupyter_sky.dag.task import Task  # noqa: E402
-from jupyter_sky.optimizer.estimators import amdahl  # noqa: E402
+from jupyter_sky.base.requests.dag.dag import Dag  # noqa: E402
+from jupyter_sky.base.requests.dag.graph import Graph  # noqa: E402
+from jupyter_sky.base.requests.dag.task import Task  # noqa: E402
+from jupyter_sky.decisions.optimizer.estimators import amdahl  # noqa: E402
 from tests.emulators.loopback import loopback  # noqa: E402
 from tests.pipelines.simulated_clouds import Ended, Faults, carry_out, plan_offers  # noqa: E402
 
@@ -123,9 +123,9 @@ def replan_real_seconds() -> float:
     import os
     from pathlib import Path
     import jupyter_sky as sky
-    from jupyter_sky.executor import session as sessions
-    from jupyter_sky.pipelines.run_storage import open_journal
-    from jupyter_sky.runs.events import Kind
+    from jupyter_sky.execution.sessions import session as sessions
+    from jupyter_sky.workflows.pipelines.run.run_storage import open_journal
+    from jupyter_sky.workflows.pipelines.run.events import Kind
 
     sessions.open_session({}, "benchmark.ipynb", lasting=True)
     with sky.Dag() as dag:

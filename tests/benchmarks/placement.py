@@ -19,8 +19,8 @@ import numpy as np
 from instances import Instance, read
 from instances import instances as found
 
-from jupyter_sky.optimizer.solver.problem import Objective
-from jupyter_sky.optimizer.solver.solve import resolve, solve
+from jupyter_sky.decisions.optimizer.solver.problem import Objective
+from jupyter_sky.decisions.optimizer.solver.solve import resolve, solve
 
 KINDS = ("cost", "time", "time_then_cost")
 SHORT = {"cost": "", "time": "time_", "time_then_cost": "ttc_"}
@@ -158,7 +158,7 @@ def textbook(instance: Instance, solver: str) -> tuple[float, float]:
     import cvxpy as cp
     from scipy.sparse import coo_array
 
-    from jupyter_sky.optimizer.solver.glpk import glpk_solver
+    from jupyter_sky.decisions.optimizer.solver.glpk import glpk_solver
 
     begin = time.process_time()
     problem = instance.problem

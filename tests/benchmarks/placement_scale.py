@@ -16,9 +16,9 @@ import generate
 from instances import Instance, read
 from instances import instances as found
 
-from jupyter_sky.optimizer.solver.dual_bound import make_task_levels
-from jupyter_sky.optimizer.solver.problem import Objective, Solution
-from jupyter_sky.optimizer.solver.solve import solve
+from jupyter_sky.decisions.optimizer.solver.dual_bound import make_task_levels
+from jupyter_sky.decisions.optimizer.solver.problem import Objective, Solution
+from jupyter_sky.decisions.optimizer.solver.solve import solve
 
 FACTORS = (1.1, 1.3, 1.7)
 

@@ -27,9 +27,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import jupyter_sky as sky
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.executor import session as sessions
-from jupyter_sky.functions.pool import Pool
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.execution.functions.pools.pool import Pool
+from jupyter_sky.execution.sessions import session as sessions
 
 if TYPE_CHECKING:
     from tests.emulators.loopback import Loopback

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jupyter_sky import preemption
-from jupyter_sky.preemption import KaplanMeier, Lifetimes, Model
+from jupyter_sky.knowledge.lifetimes import KaplanMeier, Lifetimes, Model
 
 WORK, COST = 4.0, 1 / 60  # the job whose checkpoints are judged: hours
 AGES = (0, 5, 15, 21)

@@ -43,7 +43,7 @@ HEAVY_US = 5000
 def launchable() -> dict[str, str]:
     """Return the module of the driver of each launchable cloud, by name."""
     from jupyter_sky import clouds
-    from jupyter_sky.provider.facts import BUILT_IN
+    from jupyter_sky.base.clouds.facts import BUILT_IN
 
     found = {}
     for name in clouds.launchable():
@@ -68,7 +68,7 @@ def driver_import_ms(modules: dict[str, str]) -> float:
     slowest = 0.0
     for module in modules.values():
         code = (
-            "import time; import jupyter_sky.clouds.provider; before = time.process_time()\n"
+            "import time, jupyter_sky.clouds.launches.launcher; before = time.process_time()\n"
             f"import {module}; print(time.process_time() - before)"
         )
         words = [sys.executable, "-c", code]

@@ -47,16 +47,16 @@ import pool_recovery
 from recovery_cells import measure_gap
 from recovery_saves import work_lost_over_forecast
 
-from jupyter_sky.preemption.availability import Availability, read_traces
-from jupyter_sky.preemption.deadlines import (
+from jupyter_sky.knowledge.lifetimes.availability import Availability, read_traces
+from jupyter_sky.knowledge.lifetimes.deadlines import (
     DeadlineJob,
     DeadlinePolicy,
     DeadlineProgram,
     UniformProgress,
 )
-from jupyter_sky.preemption.recovery import Broker, IndexStrategy, Situation, SpotPlace
-from jupyter_sky.preemption.replays import ReplayedJob, replay, replay_deadline, watch
-from jupyter_sky.preemption.synthetic import draw_places
+from jupyter_sky.knowledge.lifetimes.recovery import Broker, IndexStrategy, Situation, SpotPlace
+from jupyter_sky.knowledge.lifetimes.replays import ReplayedJob, replay, replay_deadline, watch
+from jupyter_sky.knowledge.lifetimes.synthetic import draw_places
 
 SPOT, DEMAND = 0.91, 3.06
 """USD/h of one V100 in 2023: appendix A.2 of the SkyPilot paper."""

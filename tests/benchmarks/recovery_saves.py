@@ -12,12 +12,12 @@ from typing import BinaryIO
 
 import numpy as np
 
-from jupyter_sky.checkpoints.pace import COST_STEP, Pace
-from jupyter_sky.checkpoints.places import SaveNumber
-from jupyter_sky.checkpoints.resumable import resumable
-from jupyter_sky.checkpoints.save_format import PackedState, write_state
-from jupyter_sky.checkpoints.state import CheckpointedState
-from jupyter_sky.preemption import plan_checkpoints, reference
+from jupyter_sky.execution.checkpoints.pace import COST_STEP, Pace
+from jupyter_sky.execution.checkpoints.places import SaveNumber
+from jupyter_sky.execution.checkpoints.resumable import resumable
+from jupyter_sky.execution.checkpoints.save_format import PackedState, write_state
+from jupyter_sky.execution.checkpoints.state import CheckpointedState
+from jupyter_sky.knowledge.lifetimes import plan_checkpoints, reference
 
 HOUR = 3600.0
 WORK = 4.0

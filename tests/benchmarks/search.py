@@ -36,7 +36,7 @@ import search_synthetic
 from expected_regret import bandit_regret
 from search_live import live_figures
 
-from jupyter_sky.search import FlatGP, Transfer, method
+from jupyter_sky.decisions.search import FlatGP, Transfer, method
 
 SHIPPED = Path(__file__).parents[2] / "notebooks" / "data" / "mocca"
 BUDGETS = (11, 22, 33, 44)

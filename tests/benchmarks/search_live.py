@@ -41,8 +41,8 @@ SETTLE_SECONDS = 20.0
 SEARCH = """
 import os, signal, sys, threading, time
 import jupyter_sky as sky
-from jupyter_sky.executor import session as sessions
-from jupyter_sky.search import on_sale
+from jupyter_sky.execution.sessions import session as sessions
+from jupyter_sky.decisions.search import on_sale
 
 session = sessions.open_session({}, "benchmark.ipynb", lasting=False)
 space = on_sale(cpus="4+", cloud="aws,gcp", types=50)

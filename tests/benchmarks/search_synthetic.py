@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jupyter_sky.search import round_arms, round_budgets
+from jupyter_sky.decisions.search import round_arms, round_budgets
 
 EXACT = 400
 """Sorted values of a provider that are drawn."""
@@ -46,7 +46,7 @@ def ranks(
     b1
         First budget; the growth is 2.
     drop
-        Providers eliminated after each round, see `jupyter_sky.search.round_arms`.
+        Providers eliminated after each round, see `jupyter_sky.decisions.search.round_arms`.
 
     Examples
     --------

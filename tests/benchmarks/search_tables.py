@@ -52,8 +52,8 @@ from recorded_searches import (
     write,
 )
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.search import CloudBandit, Optimizer, method, total_budget
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.decisions.search import CloudBandit, Optimizer, method, total_budget
 
 COMMAND = "python tests/benchmarks/run.py search_tables --minutes N"
 TUNED_BUDGET = 33
@@ -71,7 +71,7 @@ def bandit(component: str, **options: Any) -> Make:
 
 
 def whole(name: str, **options: Any) -> Make:
-    """Return a maker of a method of `jupyter_sky.search.METHODS`."""
+    """Return a maker of a method of `jupyter_sky.decisions.search.METHODS`."""
     return lambda one, budget, seed, target: method(
         name, one.space, budget, seed=seed, minimize=target, **options
     )

@@ -36,10 +36,10 @@ from notebook_client import Kernel, processes
 from services_faults import left_of_launches
 from services_groupby import groupby
 
-from jupyter_sky.engines.node.ports import free_port
-from jupyter_sky.services.class_archive import archive_path
-from jupyter_sky.services.java import ensure_java
-from jupyter_sky.services.spark_node import CONNECT_SERVER, ensure_spark
+from jupyter_sky.machines.engines.node.ports import free_port
+from jupyter_sky.machines.services.class_archive import archive_path
+from jupyter_sky.machines.services.java import ensure_java
+from jupyter_sky.machines.services.spark_node import CONNECT_SERVER, ensure_spark
 
 LOAD = "%load_ext jupyter_sky"
 ONE, TWO = "--cpus 2 --memory 4", "--nodes 2 --cpus 1 --memory 3"
@@ -202,7 +202,7 @@ def left_behind(quick: bool, seed: int) -> int:
     drawn, left = random.Random(seed), 0
     for number in range(2 if quick else 20):
         role = drawn.choice(
-            ["java", "jupyter_sky.services", "controller.controller", "supervisor.py"]
+            ["java", "jupyter_sky.machines.services", "controller.controller", "supervisor.py"]
         )
         delay = drawn.uniform(0.5, 25.0)
         with Kernel() as kernel:

@@ -33,7 +33,7 @@ ROLE = "arn:aws:iam::123456789012:role/ends"
 LAUNCH = """
 import sys
 import jupyter_sky as sky
-from jupyter_sky.config.settings import Sky
+from jupyter_sky.base.settings.settings import Sky
 
 Sky.load().providers = {"aws": {"scheduler_role": sys.argv[2]}}
 pool = sky.up("etl", service=sys.argv[1], cpus="8", memory="32", nodes="2", idle="20s")

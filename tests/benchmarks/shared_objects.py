@@ -2,7 +2,7 @@
 
 Round trips of one client, time and memory until the first operation of a fresh client process, and
 whether a lock is released when its holder is killed. Distributed is the alternative of
-`jupyter_sky.functions.shared.shared_state`, whose docstring quotes the figures.
+`jupyter_sky.execution.functions.shared.shared_state`, whose docstring quotes the figures.
 """
 
 import contextlib
@@ -37,8 +37,8 @@ def say(text: str) -> None:
 @contextlib.contextmanager
 def own_server() -> Iterator[dict[str, Any]]:
     """A server of ours, started by its first client as on a cluster; yields a topology."""
-    from jupyter_sky.engines.node.instance import InstanceInfo
-    from jupyter_sky.functions.shared.shared_state_server import SharedStateProcess
+    from jupyter_sky.machines.engines.controller.shared_state_process import SharedStateProcess
+    from jupyter_sky.machines.engines.node.instance import InstanceInfo
 
     server, over = SharedStateProcess(), threading.Event()
 
@@ -147,16 +147,16 @@ def released_after(connect: str, acquire: Callable[[float], bool], env: dict[str
 def main(quick: bool = False) -> dict[str, float]:
     import distributed
 
-    from jupyter_sky.engines.node import instance
-    from jupyter_sky.functions.shared import collections
+    from jupyter_sky.execution.functions.shared import collections
+    from jupyter_sky.machines.engines.node import instance
 
     count, figures = 50 if quick else 1000, dict[str, float]()
     with own_server() as topology, scheduler() as address:
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         enter = textwrap.dedent(f"""
             import json
-            from jupyter_sky.engines.node import instance
-            from jupyter_sky.functions.shared import collections
+            from jupyter_sky.machines.engines.node import instance
+            from jupyter_sky.execution.functions.shared import collections
             told = json.loads({json.dumps(topology)!r})
             instance.running_task(told).__enter__()
         """)

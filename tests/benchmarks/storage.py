@@ -107,8 +107,8 @@ def resume_waste(server: Server, folder: Path, quick: bool) -> float:
 
 def cache_hit_ms(quick: bool) -> float:
     """Lease a dataset of 10,000 objects that is cached already."""
-    from jupyter_sky.storage.cache import DatasetCache
-    from jupyter_sky.storage.dataset import CachedObject, Dataset, object_identity
+    from jupyter_sky.machines.storage.stores.cache import DatasetCache
+    from jupyter_sky.machines.storage.stores.dataset import CachedObject, Dataset, object_identity
 
     keys = [f"{number // 100}/{number}" for number in range(100 if quick else 10_000)]
     dataset = Dataset(

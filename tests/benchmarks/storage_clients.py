@@ -23,13 +23,13 @@ PART, THREADS = 16 * 1024**2, 8
 
 def ours(action: str, address: str, path: Path) -> Callable[[], object]:
     """Transfer of jupyter_sky, with a journal if the environment names its folder."""
-    from jupyter_sky.storage.dialects import AmazonDialect
-    from jupyter_sky.storage.files import FilesStore
-    from jupyter_sky.storage.journal import Journal
-    from jupyter_sky.storage.signing import S3Credentials
-    from jupyter_sky.storage.stores import s3_store
-    from jupyter_sky.storage.transfer import Transfer, TransferItem
-    from jupyter_sky.storage.uri import StorageUri
+    from jupyter_sky.machines.storage.stores.dialects import AmazonDialect
+    from jupyter_sky.machines.storage.stores.files import FilesStore
+    from jupyter_sky.machines.storage.stores.journal import Journal
+    from jupyter_sky.machines.storage.stores.signing import S3Credentials
+    from jupyter_sky.machines.storage.stores.stores import s3_store
+    from jupyter_sky.machines.storage.stores.uri import StorageUri
+    from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferItem
 
     uri = StorageUri("s3", BUCKET, options={"endpoint": address})
     credentials = S3Credentials(KEY, SECRET)

@@ -23,8 +23,8 @@ WRITE_USD, READ_USD = 5e-6, 0.4e-6
 @contextmanager
 def own_ledger(folder: Path) -> Iterator[None]:
     """Keep the ledger in a folder of its own."""
-    from jupyter_sky.config.settings import Sky
-    from jupyter_sky.executor import session as sessions
+    from jupyter_sky.base.settings.settings import Sky
+    from jupyter_sky.execution.sessions import session as sessions
 
     before = dict(os.environ)
     os.environ |= {**KEYS, "SKY_DATA_DIR": str(folder)}

@@ -47,8 +47,8 @@ class Round:
 
     def run(self) -> list[str]:
         """Return what arrived other than it was, and what did not arrive."""
-        from jupyter_sky.storage.errors import SkyStorageError
-        from jupyter_sky.storage.files import FilesStore
+        from jupyter_sky.machines.storage.stores.errors import SkyStorageError
+        from jupyter_sky.machines.storage.stores.files import FilesStore
 
         files = FilesStore(self.folder)
         (self.folder / "a").write_bytes(self.data)
@@ -66,13 +66,17 @@ class Round:
         return [f"{step} accepted damage" for step, data in arrived.items() if data != self.data]
 
     def _move(self, source: Any, key: str, target: Any, name: str) -> None:
-        from jupyter_sky.storage.transfer import Transfer, TransferItem, TransferOptions
+        from jupyter_sky.machines.storage.transfers.transfer import (
+            Transfer,
+            TransferItem,
+            TransferOptions,
+        )
 
         items = [TransferItem(source.stat(key), name)]
         Transfer(source, target, items, None, TransferOptions(part_size=PART)).run()
 
     def _cached(self) -> bytes:
-        from jupyter_sky.storage.downloads import download_objects, plan_download
+        from jupyter_sky.machines.storage.transfers.downloads import download_objects, plan_download
 
         path = self.folder / "c"
         download_objects([(plan_download(self.store, self.store.stat("copy")), path)])

@@ -161,9 +161,9 @@ class Chain:
 
     def leftovers(self) -> list[str]:
         """Remove what may be removed; return what is still there."""
-        from jupyter_sky.storage.cache import DatasetCache
-        from jupyter_sky.storage.journal import Journal
-        from jupyter_sky.storage.leftovers import remove_leftovers
+        from jupyter_sky.machines.storage.stores.cache import DatasetCache
+        from jupyter_sky.machines.storage.stores.journal import Journal
+        from jupyter_sky.machines.storage.transfers.leftovers import remove_leftovers
 
         journal = Journal.open(self.folder)
         found = list(remove_leftovers(journal).failures)

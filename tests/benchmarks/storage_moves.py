@@ -18,11 +18,15 @@ PART = 4096
 
 def main() -> None:
     """Move, with a journal in the folder."""
-    from jupyter_sky.storage.files import FilesStore
-    from jupyter_sky.storage.journal import Journal
-    from jupyter_sky.storage.stores import open_store
-    from jupyter_sky.storage.transfer import Transfer, TransferItem, TransferOptions
-    from jupyter_sky.storage.worker_process import WorkerProcess
+    from jupyter_sky.machines.storage.stores.files import FilesStore
+    from jupyter_sky.machines.storage.stores.journal import Journal
+    from jupyter_sky.machines.storage.stores.stores import open_store
+    from jupyter_sky.machines.storage.stores.worker_process import WorkerProcess
+    from jupyter_sky.machines.storage.transfers.transfer import (
+        Transfer,
+        TransferItem,
+        TransferOptions,
+    )
 
     faulthandler.register(signal.SIGUSR1)  # shows where a process stands that does not end
     action, address, name = sys.argv[1:]
@@ -52,12 +56,12 @@ def main() -> None:
 
 def fill_cache(address: str, folder: Path) -> None:
     """Bring the objects below ``in/`` to a cache."""
-    from jupyter_sky.storage import local_cache
-    from jupyter_sky.storage.cache import DatasetCache
-    from jupyter_sky.storage.listing import list_objects
-    from jupyter_sky.storage.stores import open_store
-    from jupyter_sky.storage.tree_names import exact_name
-    from jupyter_sky.storage.uri import StorageUri
+    from jupyter_sky.machines.storage.datasets import local_cache
+    from jupyter_sky.machines.storage.stores.cache import DatasetCache
+    from jupyter_sky.machines.storage.stores.listing import list_objects
+    from jupyter_sky.machines.storage.stores.stores import open_store
+    from jupyter_sky.machines.storage.stores.tree_names import exact_name
+    from jupyter_sky.machines.storage.stores.uri import StorageUri
 
     uri = StorageUri.parse(address).child("in/")
     local_cache.data_cache = lambda: DatasetCache(folder)

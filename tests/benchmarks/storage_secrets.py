@@ -20,7 +20,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from jupyter_sky.storage.mounts import missing_for_mounts
+from jupyter_sky.machines.storage.datasets.mounts import missing_for_mounts
 
 SECRET, SESSION = "secret-key-marked-9f27", "session-token-marked-61c4"
 MARKS = (SECRET, SESSION, "X-Amz-Signature=")

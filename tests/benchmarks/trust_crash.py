@@ -320,7 +320,7 @@ def _wait_for_ends(world: EmulatedClouds, planned: Sequence[Crash]) -> None:
 
 def _left_open(data: Path) -> list[str]:
     """Return what the store of a user who has ended everything still has open."""
-    from jupyter_sky.store.store import Store
+    from jupyter_sky.base.store.store import Store
 
     store = Store.open(data)
     try:
@@ -335,7 +335,7 @@ def _left_open(data: Path) -> list[str]:
 
 def _unbilled(data: Path, spans: dict[str, tuple[float, float]]) -> list[str]:
     """Return the machines whose time up no bill covers."""
-    from jupyter_sky.store.store import Store
+    from jupyter_sky.base.store.store import Store
 
     store, found = Store.open(data), []
     try:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.catalog import Catalog, files, loader, schema
-from jupyter_sky.catalog.catalog import Catalog as _Catalog
+from jupyter_sky.knowledge.catalog import Catalog, files, loader, schema
+from jupyter_sky.knowledge.catalog.catalog import Catalog as _Catalog
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +68,7 @@ class Plain:
     def arrow(self, name):
         import pyarrow as pa
 
-        from jupyter_sky.catalog import schema
+        from jupyter_sky.knowledge.catalog import schema
 
         rows = self._given.get(name, [])
         kinds = {"s": pa.string(), "f": pa.float64(), "b": pa.bool_()}
@@ -78,7 +78,7 @@ class Plain:
         return schema.conform(name, pa.table(arrays))
 
     def columns(self, name):
-        from jupyter_sky.catalog.columns import Columns
+        from jupyter_sky.knowledge.catalog.columns import Columns
 
         return Columns.of_arrow(name, self.arrow(name))
 

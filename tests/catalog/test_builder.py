@@ -4,10 +4,10 @@ import csv
 
 import pytest
 
-from jupyter_sky.catalog import files, loader, schema
-from jupyter_sky.catalog.builder import SOURCES, build
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.magics import verbs
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.interfaces.magics import verbs
+from jupyter_sky.knowledge.catalog import files, loader, schema
+from jupyter_sky.knowledge.catalog.builder import SOURCES, build
 
 OFFER = {
     "cloud": "gcp",

@@ -9,9 +9,9 @@ import threading
 import pyarrow as pa
 import pytest
 
-from jupyter_sky.catalog import files, loader, schema
-from jupyter_sky.catalog.files import PartMetadata
-from jupyter_sky.errors import SkyStoreError
+from jupyter_sky.base.errors import SkyStoreError
+from jupyter_sky.knowledge.catalog import files, loader, schema
+from jupyter_sky.knowledge.catalog.files import PartMetadata
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -279,6 +279,11 @@ def test_decoded_copy_loads_without_arrow_and_names_of_clouds(tmp_path):
             [sys.executable, "-c", code], env=environment, capture_output=True, check=True
         )
     imported = set(done.stdout.decode().split())
-    assert "jupyter_sky.catalog.decoding" in imported
-    slow = {"pyarrow", "importlib.metadata", "jupyter_sky.geography", "jupyter_sky.accelerators"}
+    assert "jupyter_sky.knowledge.catalog.decoding" in imported
+    slow = {
+        "pyarrow",
+        "importlib.metadata",
+        "jupyter_sky.base.requests.geography",
+        "jupyter_sky.base.requests.accelerators",
+    }
     assert not slow & imported

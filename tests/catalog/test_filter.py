@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.optimizer import candidates
-from jupyter_sky.resources import Resources
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.decisions.optimizer.candidates import candidates
 
 ANY = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -194,7 +194,7 @@ def test_prices_are_never_negative(shipped):
 
 
 def test_every_accelerator_of_the_data_is_in_the_registry(shipped):
-    from jupyter_sky.accelerators import names
+    from jupyter_sky.base.requests.accelerators import names
 
     assert set(shipped.offers.categories("accelerator")) - {""} <= set(names())
 

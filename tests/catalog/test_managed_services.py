@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.geography import parse_service, provides_packages
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.geography import parse_service, provides_packages
 
 
 def only(catalog, **labels):

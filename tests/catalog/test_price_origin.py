@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from jupyter_sky.catalog import load
-from jupyter_sky.catalog.price_origin import describe_origin, format_date
+from jupyter_sky.knowledge.catalog import load
+from jupyter_sky.knowledge.catalog.price_origin import describe_origin, format_date
 
 
 @pytest.mark.parametrize(

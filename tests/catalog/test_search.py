@@ -9,12 +9,12 @@ from datetime import date
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.catalog import load, regions
-from jupyter_sky.errors import SkyNoOffer, SkyUsageError
-from jupyter_sky.magics import verbs
-from jupyter_sky.offers import Offer
-from jupyter_sky.provider.facts import HyperstackFacts
-from jupyter_sky.resources import Resources
+from jupyter_sky.base.clouds.facts import HyperstackFacts
+from jupyter_sky.base.errors import SkyNoOffer, SkyUsageError
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.interfaces.magics import verbs
+from jupyter_sky.knowledge.catalog import load, regions
 
 pytestmark = pytest.mark.usefixtures("shared_data_dir")
 
@@ -30,17 +30,6 @@ def test_offers_of_europe():
     frame = found.to_pandas()
     assert len(frame) == 11 and frame["usd_h_per_gpu"].iloc[0] == pytest.approx(3.88927 / 8)
     assert set(frame["jurisdiction"]) == {"EU"} and set(frame["accelerator"]) == {"A100"}
-
-
-def test_module_and_verb_of_one_name_do_not_hide_each_other():
-    import jupyter_sky.config.settings
-    import jupyter_sky.offers
-
-    assert callable(sky.offers) and callable(sky.config)
-    assert jupyter_sky.offers is sky.offers
-    from jupyter_sky.offers import Offer as again
-
-    assert again is Offer
 
 
 def test_text_of_a_terminal():

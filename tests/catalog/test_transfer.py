@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_sky.catalog.transfer import Location, Tiers
-from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.knowledge.catalog.transfer import Location, Tiers
 
 PLACES = (
     *("aws/us-east-1", "aws/us-east-1/us-east-1a", "aws/eu-central-1", "azure/eastus", "azure"),

@@ -4,9 +4,9 @@ from textwrap import dedent
 
 import pytest
 
-from jupyter_sky.catalog import loader
-from jupyter_sky.catalog.user_offers import check_file, read_user_offers
-from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.knowledge.catalog import loader
+from jupyter_sky.knowledge.catalog.user_offers import check_file, read_user_offers
 
 pytestmark = pytest.mark.usefixtures("small")
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jupyter_sky.checkpoints import callbacks
-from jupyter_sky.checkpoints.pace import Pace
-from jupyter_sky.checkpoints.places import FolderPlace
-from jupyter_sky.checkpoints.state import CheckpointedState
-from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.execution.checkpoints import callbacks
+from jupyter_sky.execution.checkpoints.pace import Pace
+from jupyter_sky.execution.checkpoints.places import FolderPlace
+from jupyter_sky.execution.checkpoints.state import CheckpointedState
 
 
 class Stopped(Exception):

@@ -6,8 +6,13 @@ import math
 
 import pytest
 
-from jupyter_sky.checkpoints.pace import CHEAP_INTERVAL, Pace, is_worth_saving, remaining_seconds
-from jupyter_sky.preemption import next_checkpoint, reference
+from jupyter_sky.execution.checkpoints.pace import (
+    CHEAP_INTERVAL,
+    Pace,
+    is_worth_saving,
+    remaining_seconds,
+)
+from jupyter_sky.knowledge.lifetimes import next_checkpoint, reference
 
 HOUR = 3600.0
 

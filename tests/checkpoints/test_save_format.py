@@ -8,14 +8,14 @@ import threading
 import numpy as np
 import pytest
 
-from jupyter_sky.checkpoints.save_format import (
+from jupyter_sky.base.errors import SkyCheckpointError
+from jupyter_sky.execution.checkpoints.save_format import (
     MAGIC,
     DamagedSave,
     pack_state,
     read_state,
     write_state,
 )
-from jupyter_sky.errors import SkyCheckpointError
 
 
 def written(values: dict[str, object]) -> bytes:

@@ -14,15 +14,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from jupyter_sky.checkpoints.leave_watch import LEAVING_SECONDS, LOOK_SECONDS, SkyLeaving
-from jupyter_sky.checkpoints.leaving import leaving
-from jupyter_sky.checkpoints.pace import Pace
-from jupyter_sky.checkpoints.places import FolderPlace, SaveNumber
-from jupyter_sky.checkpoints.resumable import resumable
-from jupyter_sky.checkpoints.state import CheckpointedState, checkpoint, checkpointed
-from jupyter_sky.engines.node.notices import NOTICES_FILE, Notice, NoticeKind, start_watch
-from jupyter_sky.errors import SkyCheckpointError, SkyUsageError
-from jupyter_sky.remote.supervisor import ENGINE_VARIABLE
+from jupyter_sky.base.errors import SkyCheckpointError, SkyUsageError
+from jupyter_sky.base.remote.supervisor import ENGINE_VARIABLE
+from jupyter_sky.execution.checkpoints.leave_watch import LEAVING_SECONDS, LOOK_SECONDS, SkyLeaving
+from jupyter_sky.execution.checkpoints.leaving import leaving
+from jupyter_sky.execution.checkpoints.pace import Pace
+from jupyter_sky.execution.checkpoints.places import FolderPlace, SaveNumber
+from jupyter_sky.execution.checkpoints.resumable import resumable
+from jupyter_sky.execution.checkpoints.state import CheckpointedState, checkpoint, checkpointed
+from jupyter_sky.machines.engines.node.notices import NOTICES_FILE, Notice, NoticeKind, start_watch
 
 
 class Clock:
@@ -175,7 +175,7 @@ def test_the_work_on_a_machine_sees_its_notices(
 ) -> None:
     ends = time.time() + 30.0
     monkeypatch.setattr(
-        "jupyter_sky.engines.node.notices.make_service",
+        "jupyter_sky.machines.engines.node.notices.make_service",
         lambda name: SimpleNamespace(
             ask=lambda: (Notice(NoticeKind.PREEMPT, "terminate", ends - 30.0, ends),)
         ),
@@ -346,9 +346,9 @@ import os, random, signal, sys, time
 from pathlib import Path
 from types import SimpleNamespace
 import numpy as np
-from jupyter_sky.checkpoints.pace import Pace
-from jupyter_sky.checkpoints.places import FolderPlace
-from jupyter_sky.checkpoints.state import CheckpointedState
+from jupyter_sky.execution.checkpoints.pace import Pace
+from jupyter_sky.execution.checkpoints.places import FolderPlace
+from jupyter_sky.execution.checkpoints.state import CheckpointedState
 
 def state():
     return CheckpointedState("fit", FolderPlace(Path(sys.argv[1])), Pace(1.0))

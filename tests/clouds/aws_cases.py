@@ -14,12 +14,12 @@ import botocore.exceptions
 import botocore.session
 import pytest
 
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.aws.driver import Aws
-from jupyter_sky.clouds.base import TAGS, CloudError, LaunchRequest, Machine, MachineConfig
-from jupyter_sky.clouds.operations import launch_machines
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.offers import Offer
-from jupyter_sky.resources import Resources
+from jupyter_sky.clouds.launches.base import TAGS, CloudError, LaunchRequest, Machine, MachineConfig
+from jupyter_sky.clouds.launches.operations import launch_machines
 from tests.conftest import wait_until
 from tests.emulators.ec2 import Ec2
 

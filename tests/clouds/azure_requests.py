@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.clouds.azure import clients
 from jupyter_sky.clouds.azure.driver import Azure
-from jupyter_sky.clouds.base import TAGS, CloudError, LaunchRequest, Machine, MachineConfig
-from jupyter_sky.clouds.operations import launch_machines
-from jupyter_sky.offers import Offer
-from jupyter_sky.resources import Resources
+from jupyter_sky.clouds.launches.base import TAGS, CloudError, LaunchRequest, Machine, MachineConfig
+from jupyter_sky.clouds.launches.operations import launch_machines
 from tests.emulators.arm import Arm
 
 OWNER, TOKEN = "ada@home 'one'", "train-3f2a91c0"

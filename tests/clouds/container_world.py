@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import pytest
 
-from jupyter_sky.provider.values import ErrorCause
-from jupyter_sky.testing import Operation, World
+from jupyter_sky.clouds.provider.values import ErrorCause
+from jupyter_sky.clouds.testing import Operation, World
 from tests.emulators import podman
 from tests.emulators.loopback import warm_cache
 

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from typing import Any, cast
 
-from jupyter_sky.testing import Operation
+from jupyter_sky.clouds.testing import Operation
 from tests.clouds.emulated_worlds import GcpTpu
 from tests.clouds.rest_world import RestWorld
 from tests.emulators.loopback import Loopback, warm_cache

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds import machine_lease
-from jupyter_sky.clouds.machine_setup import MachineSetup
-from jupyter_sky.remote import ssh
+from jupyter_sky.base.remote import ssh
+from jupyter_sky.clouds.launches import machine_lease
+from jupyter_sky.clouds.launches.machine_setup import MachineSetup
 from tests.emulators.fleet import Fleet, Host, isolation_works
 from tests.emulators.hosts import keygen
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from jupyter_sky.provider.values import ErrorCause
+from jupyter_sky.clouds.provider.values import ErrorCause
 from tests.clouds.rest_world import RestWorld
 from tests.emulators import hyperstack, nebius, runpod, vast, verda
 

@@ -13,8 +13,8 @@ from typing import IO, Any, ClassVar
 
 import psutil
 
-from jupyter_sky.provider.values import ErrorCause
-from jupyter_sky.testing import World
+from jupyter_sky.clouds.provider.values import ErrorCause
+from jupyter_sky.clouds.testing import World
 from tests.emulators.hosts import SshHost
 from tests.emulators.loopback import warm_cache
 

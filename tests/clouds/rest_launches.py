@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
+from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds import cloud_provider
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.provider import Machine, Provider
-from jupyter_sky.provider.classification import ProviderError
-from jupyter_sky.testing import World
-from jupyter_sky.testing.harness import Account
+from jupyter_sky.clouds.provider import Machine, Provider
+from jupyter_sky.clouds.provider.classification import ProviderError
+from jupyter_sky.clouds.testing import World
+from jupyter_sky.clouds.testing.harness import Account
 
 
 def launches_fixture(*worlds: type[World]) -> Any:

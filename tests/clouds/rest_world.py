@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import psutil
 
-from jupyter_sky.provider.values import ErrorCause
-from jupyter_sky.testing import Operation, World
+from jupyter_sky.clouds.provider.values import ErrorCause
+from jupyter_sky.clouds.testing import Operation, World
 from tests.emulators.fleet import Fleet
 from tests.emulators.loopback import machine_env, warm_cache
 from tests.emulators.rest_account import RestAccount
@@ -133,6 +133,6 @@ def end_lease_watchers(url: str) -> None:
     """Kill the processes that watch machines of an emulated cloud at an address."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            watches = "jupyter_sky.clouds.lease_watcher" in process.cmdline()
+            watches = "jupyter_sky.clouds.launches.lease_watcher" in process.cmdline()
             if watches and any(url in value for value in process.environ().values()):
                 process.kill()

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from jupyter_sky.clouds.operations import launch_machines
-from jupyter_sky.clouds.retries import RetryingCaller
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.provider import LaunchRequest, Machine, MachineConfig
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds.launches.operations import launch_machines
+from jupyter_sky.clouds.launches.retries import RetryingCaller
+from jupyter_sky.clouds.provider import LaunchRequest, Machine, MachineConfig
 
 Account = TypeVar("Account", bound=Any)
 

@@ -11,11 +11,11 @@ from typing import ClassVar
 
 import psutil
 
-from jupyter_sky.clouds.rest_provider import write_mark
+from jupyter_sky.clouds.launches.rest_provider import write_mark
+from jupyter_sky.clouds.provider.values import ErrorCause
 from jupyter_sky.clouds.slurm.driver import FOLDER
-from jupyter_sky.provider.values import ErrorCause
-from jupyter_sky.testing import Operation, World
-from jupyter_sky.testing.harness import wait_until
+from jupyter_sky.clouds.testing import Operation, World
+from jupyter_sky.clouds.testing.harness import wait_until
 from tests.emulators.loopback import warm_cache
 from tests.emulators.slurm import slurm
 from tests.emulators.slurm_faults import CUT, WORDS, SlurmFaults

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from jupyter_sky.base.errors import SkyPermission
 from jupyter_sky.clouds import cloud_provider
 from jupyter_sky.clouds.aws.driver import Aws
 from jupyter_sky.clouds.azure.driver import Azure
 from jupyter_sky.clouds.gcp.driver import Gcp
-from jupyter_sky.errors import SkyPermission
-from jupyter_sky.provider.quotas import AccountQuota, QuotaTable
-from jupyter_sky.tracker import account_quotas
-from jupyter_sky.tracker.account_quotas import KEPT_SECONDS, read_quotas, write_quotas
+from jupyter_sky.knowledge.tracker import account_quotas
+from jupyter_sky.knowledge.tracker.account_quotas import KEPT_SECONDS, read_quotas, write_quotas
+from jupyter_sky.knowledge.tracker.quotas import AccountQuota, QuotaTable
 from tests.clouds.aws_cases import account_fixture, driver_fixture, ec2_fixture  # noqa: F401
 from tests.emulators.arm import Arm
 from tests.emulators.ec2 import Ec2

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds import cloud_init
+from jupyter_sky.base.errors import SkyUnreachable
+from jupyter_sky.base.remote import ssh
+from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.aws.driver import Aws
-from jupyter_sky.clouds.base import TAGS, Machine
-from jupyter_sky.clouds.operations import launch_machines
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyUnreachable
-from jupyter_sky.remote import ssh
+from jupyter_sky.clouds.launches import cloud_init
+from jupyter_sky.clouds.launches.base import TAGS, Machine
+from jupyter_sky.clouds.launches.operations import launch_machines
 from tests.clouds.aws_cases import (  # noqa: F401 fixtures
     REGION,
     account_fixture,

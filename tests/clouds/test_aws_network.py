@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.aws import images, network
 from jupyter_sky.clouds.aws.driver import Aws
-from jupyter_sky.clouds.operations import delete_unused_resources, launch_machines
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.resources import Resources
+from jupyter_sky.clouds.launches.operations import delete_unused_resources, launch_machines
 from tests.clouds.aws_cases import (  # noqa: F401 fixtures
     REGION,
     account_fixture,

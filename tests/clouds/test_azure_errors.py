@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from jupyter_sky.base.errors import SkyPermission
 from jupyter_sky.clouds.azure import clients
 from jupyter_sky.clouds.azure.driver import Azure
 from jupyter_sky.clouds.azure.errors import TABLE
-from jupyter_sky.clouds.provider import CloudProvider
-from jupyter_sky.errors import SkyPermission
-from jupyter_sky.provider.parallel_requests import pause, send_parallel
+from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.clouds.provider.parallel_requests import pause, send_parallel
 from tests.clouds.azure_requests import (
     GROUP,
     OWNER,

@@ -9,19 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.clouds import LaunchRequest, cloud_init
-from jupyter_sky.clouds.base import TAGS
-from jupyter_sky.clouds.launch_records import (
+from jupyter_sky.base.errors import SkyStoreError
+from jupyter_sky.base.remote import processes, ssh
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds import LaunchRequest
+from jupyter_sky.clouds.launches import cloud_init
+from jupyter_sky.clouds.launches.base import TAGS
+from jupyter_sky.clouds.launches.launch_records import (
     KEEP_DAYS,
     LaunchRecords,
     installation_id,
     is_launching,
 )
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyStoreError
-from jupyter_sky.offers import Offer
-from jupyter_sky.remote import processes, ssh
-from jupyter_sky.resources import Resources
 from tests.emulators.hosts import USABLE
 
 OFFER = Offer("aws", "us-east-1", "m5.large", 2, 8, price=0.1)
@@ -133,7 +134,7 @@ def test_one_installation_has_one_name(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server")
 def test_a_connection_that_is_cut_is_made_again_where_that_does_no_harm(tmp_path: Path) -> None:
-    from jupyter_sky.errors import SkyUnreachable
+    from jupyter_sky.base.errors import SkyUnreachable
     from tests.emulators.hosts import SshHost
 
     host = SshHost(83)

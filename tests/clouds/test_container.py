@@ -17,20 +17,20 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky import clouds
+from jupyter_sky.base.errors import SkyNoOffer, SkyPermission
+from jupyter_sky.base.remote import ssh
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds import container, container_program
 from jupyter_sky.clouds.container import Container
 from jupyter_sky.clouds.container_program import ContainerProgram
+from jupyter_sky.clouds.launches.machine_slices import slice_sizes
 from jupyter_sky.clouds.local import machine_size
-from jupyter_sky.clouds.machine_slices import slice_sizes
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyNoOffer, SkyPermission
-from jupyter_sky.offers import Offer
-from jupyter_sky.provider import ProviderError
-from jupyter_sky.provisioner.placement import decide_placement, usable_providers
-from jupyter_sky.provisioner.preview import preview_plan
-from jupyter_sky.remote import ssh
-from jupyter_sky.resources import Resources
-from jupyter_sky.testing.harness import Account, wait_until
+from jupyter_sky.clouds.provider import ProviderError
+from jupyter_sky.clouds.testing.harness import Account, wait_until
+from jupyter_sky.machines.provisioner.placement import decide_placement, usable_providers
+from jupyter_sky.machines.provisioner.preview import preview_plan
 from tests.clouds.container_world import REFUSALS, ContainerWorld
 from tests.emulators import podman
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from jupyter_sky.base.errors import SkyNoCapacity, SkyPermission, SkyUsageError
+from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.gcp.dataproc import DataprocServerless as Driver
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyNoCapacity, SkyPermission, SkyUsageError
-from jupyter_sky.provider.classification import ProviderError
-from jupyter_sky.provider.parallel_requests import StopRequested
+from jupyter_sky.clouds.provider.classification import ProviderError
+from jupyter_sky.clouds.provider.parallel_requests import StopRequested
 from tests.clouds.gcp_requests import OWNER, machine_config, order, use
 from tests.clouds.session_cases import as_new, send
 from tests.conftest import wait_until

@@ -21,7 +21,7 @@ import psutil
 import pytest
 import trustme
 
-from jupyter_sky.remote import ssh
+from jupyter_sky.base.remote import ssh
 from tests.clouds.launched_machine import (
     FETCH,
     OPEN,

@@ -16,10 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jupyter_sky.clouds import cloud_init, ssh_slot
-from jupyter_sky.clouds.ssh_slot import Slot
-from jupyter_sky.provisioner import bootstrap
-from jupyter_sky.remote import ssh
+from jupyter_sky.base.remote import ssh
+from jupyter_sky.clouds.launches import cloud_init, ssh_slot
+from jupyter_sky.clouds.launches.ssh_slot import Slot
+from jupyter_sky.machines.provisioner import bootstrap
 from tests.clouds.launched_machine import (
     OPEN,
     PYTHON,
@@ -180,14 +180,14 @@ def test_engines_can_be_had_on_it(fleet: Fleet, keys: Keys) -> None:
     bootstrap.prepare([node], said.append)
     python = node.engine_python
     told = machine.sh(
-        f"{python} -c 'import sys, jupyter_sky.engines.controller.controller, ipyparallel;"
+        f"{python} -c 'import sys, jupyter_sky.machines.engines.controller.controller, ipyparallel;"
         "print(*sys.version_info[:2], jupyter_sky.__file__)'"
     ).split()
     assert told[:2] == [str(part) for part in sys.version_info[:2]]
     assert told[2].startswith(node.base)
     assert "Python and packages" in said
     compiled = machine.sh(
-        f"cd /tmp; {python} -B -c 'import os, sys, jupyter_sky.engines.node.kernel as _, "
+        f"cd /tmp; {python} -B -c 'import os, sys, jupyter_sky.machines.engines.node.kernel as _, "
         "ipyparallel.engine.app as _; print([name for name, module in sys.modules.items() if "
         '"site-packages" in (getattr(module, "__file__", None) or "") and module.__file__.endswith('
         '".py") and not os.path.exists(module.__cached__)])\''

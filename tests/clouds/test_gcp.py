@@ -10,9 +10,9 @@ import pytest
 
 from jupyter_sky.clouds.gcp import instances as machine
 from jupyter_sky.clouds.gcp.driver import Gcp
-from jupyter_sky.clouds.operations import launch_machines
-from jupyter_sky.clouds.provider import CloudProvider
-from jupyter_sky.provider import naming
+from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.clouds.launches.operations import launch_machines
+from jupyter_sky.clouds.provider import naming
 from tests.clouds.gcp_requests import (
     DAY,
     OWNER,

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds import self_delete
-from jupyter_sky.clouds.cloud_init import NEXT_HOST_KEY
+from jupyter_sky.base.errors import SkyPermission
+from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.gcp.driver import Gcp
-from jupyter_sky.clouds.launch_records import installation_id
-from jupyter_sky.clouds.operations import launch_machines
-from jupyter_sky.clouds.provider import CloudProvider
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyPermission
+from jupyter_sky.clouds.launches import self_delete
+from jupyter_sky.clouds.launches.cloud_init import NEXT_HOST_KEY
+from jupyter_sky.clouds.launches.launch_records import installation_id
+from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.clouds.launches.operations import launch_machines
 from tests.clouds.gcp_requests import (
     OWNER,
     ZONE,

@@ -9,9 +9,9 @@ import pytest
 import requests
 from google.api_core import exceptions
 
+from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.gcp import service_account
 from jupyter_sky.clouds.gcp.driver import Gcp
-from jupyter_sky.config.settings import Sky
 from tests.clouds.gcp_requests import ZONE, create, instance, order, trouble_of, until
 from tests.emulators.gce import PROJECT, Compute
 from tests.emulators.gce_validation import Refused

@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.catalog import load
-from jupyter_sky.clouds import launch_obstacle, lease_watch, power_off_note
-from jupyter_sky.clouds.base import Machine
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds import launch_obstacle, power_off_note
 from jupyter_sky.clouds.gcp import instances
 from jupyter_sky.clouds.gcp.driver import Gcp
-from jupyter_sky.clouds.operations import launch_machines
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.offers import Offer
-from jupyter_sky.provider import ProviderError
-from jupyter_sky.provider.parallel_requests import StopRequested
-from jupyter_sky.resources import Resources
+from jupyter_sky.clouds.launches import lease_watch
+from jupyter_sky.clouds.launches.base import Machine
+from jupyter_sky.clouds.launches.operations import launch_machines
+from jupyter_sky.clouds.provider import ProviderError
+from jupyter_sky.clouds.provider.parallel_requests import StopRequested
+from jupyter_sky.knowledge.catalog import load
 from tests.clouds.gcp_requests import OWNER, ZONE, create, machine_config, order, trouble_of, until
 from tests.emulators.gce import Compute
 from tests.emulators.tpu import NO_CAPACITY, NO_QUOTA

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.catalog import load
+from jupyter_sky.knowledge.catalog import load
 from tests.clouds.gcp_requests import until
 from tests.clouds.rest_world import end_lease_watchers
 from tests.emulators.hosts import USABLE

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from jupyter_sky import clouds
-from jupyter_sky.api.guided_setup import GuidedSetup, policy_text
-from jupyter_sky.clouds.account_setup import setup_names
-from jupyter_sky.config import paths
-from jupyter_sky.errors import SkyCancelled
-from jupyter_sky.tracker.account_quotas import read_quotas
+from jupyter_sky.base.errors import SkyCancelled
+from jupyter_sky.base.settings import paths
+from jupyter_sky.clouds.launches.account_setup import setup_names
+from jupyter_sky.interfaces.api.guided_setup import GuidedSetup, policy_text
+from jupyter_sky.knowledge.tracker.account_quotas import read_quotas
 from tests.clouds.aws_cases import account_fixture, ec2_fixture, use
 from tests.conftest import clean
 from tests.emulators.ec2 import Ec2
@@ -96,8 +96,8 @@ def cloud() -> Iterator[Loopback]:
 
 WALK = """
 import json, sys
-from jupyter_sky.api.guided_setup import GuidedSetup
-from jupyter_sky.executor import session
+from jupyter_sky.interfaces.api.guided_setup import GuidedSetup
+from jupyter_sky.execution.sessions import session
 session.open_session({}, "setup", lasting=True, everywhere=True)
 try:
     GuidedSetup("aws", lambda question: print(question) or "y", print).run()

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds import get
 from jupyter_sky.clouds.hosts import read_hosts
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.resources import Resources
 
 TWO = """
 # machines of the lab

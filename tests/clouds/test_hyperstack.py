@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from jupyter_sky.clouds import hyperstack as driver_module
-from jupyter_sky.clouds import lease_watch, power_off_note
+from jupyter_sky.clouds import power_off_note
 from jupyter_sky.clouds.hyperstack import Hyperstack
-from jupyter_sky.provider import ProviderError
+from jupyter_sky.clouds.launches import lease_watch
+from jupyter_sky.clouds.provider import ProviderError
 from tests.clouds.neo_worlds import HyperstackWorld
 from tests.clouds.rest_launches import Launches
 from tests.emulators.hyperstack import flavor

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from jupyter_sky.clouds.launch_records import installation_id
-from jupyter_sky.concurrency import run_parallel
+from jupyter_sky.base.concurrency import run_parallel
+from jupyter_sky.clouds.launches.launch_records import installation_id
 
 
 def test_launches_side_by_side_agree_on_one_name(tmp_path: Path) -> None:

@@ -13,16 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.clouds import LaunchRequest, get, journals
-from jupyter_sky.clouds.base import Machine, is_reached_by_ssh
-from jupyter_sky.clouds.machine_records import launch_records
-from jupyter_sky.clouds.provider import CloudProvider
-from jupyter_sky.clouds.ssh_slot import Slot
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.engines.controller.journal import Journal
-from jupyter_sky.errors import SkyUnreachable
-from jupyter_sky.remote.ssh_address import Address
-from jupyter_sky.resources import Resources
+from jupyter_sky.base.errors import SkyUnreachable
+from jupyter_sky.base.remote.ssh_address import Address
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds import LaunchRequest, get
+from jupyter_sky.clouds.launches import journals
+from jupyter_sky.clouds.launches.base import Machine, is_reached_by_ssh
+from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.clouds.launches.machine_records import launch_records
+from jupyter_sky.clouds.launches.ssh_slot import Slot
+from jupyter_sky.machines.engines.controller.journal import Journal
 from tests.clouds.gcp_requests import order as gcp_order
 from tests.conftest import wait_until
 from tests.emulators.gce import Compute

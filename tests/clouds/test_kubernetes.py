@@ -14,16 +14,16 @@ import psutil
 import pytest
 
 from jupyter_sky import clouds
+from jupyter_sky.base.errors import SkyNoCapacity, SkyPermission, SkyUsageError
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.kubernetes import nodes, status
 from jupyter_sky.clouds.kubernetes.driver import Kubernetes
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyNoCapacity, SkyPermission, SkyUsageError
-from jupyter_sky.pipelines import placing
-from jupyter_sky.provider import ProviderError
-from jupyter_sky.provisioner.placement import decide_placement, usable_providers
-from jupyter_sky.provisioner.preview import preview_plan
-from jupyter_sky.resources import Resources
-from jupyter_sky.testing.harness import wait_until
+from jupyter_sky.clouds.provider import ProviderError
+from jupyter_sky.clouds.testing.harness import wait_until
+from jupyter_sky.machines.provisioner.placement import decide_placement, usable_providers
+from jupyter_sky.machines.provisioner.preview import preview_plan
+from jupyter_sky.workflows.pipelines.run import placing
 from tests.clouds.kube_world import KubernetesWorld
 from tests.clouds.rest_launches import Launches
 from tests.emulators import kube_cluster

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.clouds import lease_watch, power_off_note
-from jupyter_sky.clouds.lease_watcher import SILENT_SECONDS, LeaseWatch
-from jupyter_sky.provider.values import Machine
+from jupyter_sky.clouds import power_off_note
+from jupyter_sky.clouds.launches import lease_watch
+from jupyter_sky.clouds.launches.lease_watcher import SILENT_SECONDS, LeaseWatch
+from jupyter_sky.clouds.provider.values import Machine
 
 NOW = 1000.0
 

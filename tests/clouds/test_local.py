@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_sky.base.errors import SkyUnreachable
+from jupyter_sky.base.remote import processes
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds import LaunchRequest, get
 from jupyter_sky.clouds.local import _environment, machine_size
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyUnreachable
-from jupyter_sky.remote import processes
-from jupyter_sky.resources import Resources
 from tests.conftest import Notebook, part, processes_of, wait_until
 
 cloud = get("local")

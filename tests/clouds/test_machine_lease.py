@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jupyter_sky.clouds import machine_lease
+from jupyter_sky.clouds.launches import machine_lease
 from tests.clouds.launched_machine import (
     WAIT,
     lease_files,
@@ -282,7 +282,7 @@ def test_relay_of_notices_is_kept_running(script: Script) -> None:
 
 @pytest.mark.slow
 def test_renewed_machine_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jupyter_sky.engines.node import keepalive
+    from jupyter_sky.machines.engines.node import keepalive
 
     made = Script(tmp_path)
     made.text = made.text.replace(f"{tmp_path}/uptime", "/proc/uptime").replace("=300", "=2")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds import machine_lease, machine_script
-from jupyter_sky.remote import ssh
+from jupyter_sky.base.remote import ssh
+from jupyter_sky.clouds.launches import machine_lease, machine_script
 from tests.clouds.launched_machine import OPEN, WAIT, Keys, needs_isolation, until
 from tests.emulators.fleet import Fleet, Host
 

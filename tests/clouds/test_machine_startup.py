@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_sky.clouds import machine_startup
-from jupyter_sky.clouds.machine_records import launch_records, update_record
-from jupyter_sky.errors import SkyClusterLost
-from jupyter_sky.provider.values import Machine
+from jupyter_sky.base.errors import SkyClusterLost
+from jupyter_sky.clouds.launches import machine_startup
+from jupyter_sky.clouds.launches.machine_records import launch_records, update_record
+from jupyter_sky.clouds.provider.values import Machine
 from tests.clouds import neo_worlds
 from tests.clouds.rest_launches import launches_fixture
 

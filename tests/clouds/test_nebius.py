@@ -14,12 +14,13 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from nebius.api.nebius.compute.v1 import InstanceRecoveryPolicy
 
-from jupyter_sky.clouds import lease_watch, power_off_note
+from jupyter_sky.base.errors import SkyNoCapacity
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds import power_off_note
+from jupyter_sky.clouds.launches import lease_watch
 from jupyter_sky.clouds.nebius import driver as driver_module
 from jupyter_sky.clouds.nebius.driver import Nebius
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyNoCapacity
-from jupyter_sky.provider import ProviderError
+from jupyter_sky.clouds.provider import ProviderError
 from tests.clouds.neo_worlds import NebiusWorld
 from tests.clouds.rest_launches import Launches
 from tests.emulators.nebius import REGIONS

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds import notice_relay
-from jupyter_sky.engines.node import notices
+from jupyter_sky.clouds.launches import notice_relay
+from jupyter_sky.machines.engines.node import notices
 from tests.clouds.launched_machine import until
 from tests.emulators.metadata import Metadata, start_server
 

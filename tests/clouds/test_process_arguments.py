@@ -10,12 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jupyter_sky.clouds import LaunchRequest, get, ssh_slot
-from jupyter_sky.clouds.ssh_slot import Slot
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.provisioner import bootstrap, ssh_launch
-from jupyter_sky.remote import ssh
-from jupyter_sky.resources import Resources
+from jupyter_sky.base.remote import ssh
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds import LaunchRequest, get
+from jupyter_sky.clouds.launches import ssh_slot
+from jupyter_sky.clouds.launches.ssh_slot import Slot
+from jupyter_sky.machines.provisioner import bootstrap, ssh_launch
 from tests.conftest import wait_until
 from tests.emulators.hosts import USABLE, SshHost
 
@@ -111,7 +112,7 @@ def test_no_argument_holds_a_secret_while_a_cluster_begins(
     machines = cloud.launch(LaunchRequest("t", "train", offer, Resources(), 60.0, "me", "a.ipynb"))
     (node,) = cloud.await_slots(machines)
     order = ssh_launch._start_command(
-        node, "jupyter_sky.engines.controller.controller", {"cluster": "train"}
+        node, "jupyter_sky.machines.engines.controller.controller", {"cluster": "train"}
     )
     bootstrap.prepare([replace(node, ready=True)], lambda what: None, {0: order})
     wait_until(lambda: not host.taken())  # no environment is there: it has ended at once

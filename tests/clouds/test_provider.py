@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.clouds.base import Machine, SshAccessibleCloud
-from jupyter_sky.clouds.launch_records import FILE
-from jupyter_sky.clouds.machine_records import launch_records
-from jupyter_sky.clouds.provider import CloudProvider
-from jupyter_sky.clouds.ssh_slot import Slot
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyNoCapacity
-from jupyter_sky.remote.ssh_address import Address
+from jupyter_sky.base.errors import SkyNoCapacity
+from jupyter_sky.base.remote.ssh_address import Address
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds.launches.base import Machine, SshAccessibleCloud
+from jupyter_sky.clouds.launches.launch_records import FILE
+from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.clouds.launches.machine_records import launch_records
+from jupyter_sky.clouds.launches.ssh_slot import Slot
 from tests.clouds.gcp_requests import order
 from tests.emulators.gce import Compute
 

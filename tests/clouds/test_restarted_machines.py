@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.clouds import cloud_init, machine_lease, ssh_slot
-from jupyter_sky.clouds.ssh_slot import Slot
-from jupyter_sky.remote import ssh
-from jupyter_sky.remote.ssh_address import runtime_dir
+from jupyter_sky.base.remote import ssh
+from jupyter_sky.base.remote.ssh_address import runtime_dir
+from jupyter_sky.clouds.launches import cloud_init, machine_lease, ssh_slot
+from jupyter_sky.clouds.launches.ssh_slot import Slot
 from tests.clouds.launched_machine import (
     OPEN,
     WAIT,
@@ -119,9 +119,8 @@ def test_files_of_stopped_machine_outlive_a_start_that_fails(rented: Rented) -> 
         node = ssh_slot.acquire_slot(Slot(0, "t.0", "n", address), {})
         assert ssh.run(address, read).text == "kept\n"
         if supervised:  # its controller ends at once
-            code = (
-                "import sys; from jupyter_sky.remote import supervisor as s; s.main(sys.argv[1:])"
-            )
+            module = "jupyter_sky.base.remote.supervisor"
+            code = f"import sys; from {module} import main; main(sys.argv[1:])"
             go = f"exec {sys.executable} -c '{code}' {node.directory} false"
             ssh.run(address, f"cd {node.directory} && echo {shlex.quote(go)} >go && printf . >wake")
         else:

@@ -9,13 +9,13 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky import clouds
-from jupyter_sky.catalog.price_origin import describe_origin
-from jupyter_sky.clouds.machine_script import SETUP_VARIABLE
+from jupyter_sky.base.errors import SkyNoOffer
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.clouds.launches.machine_script import SETUP_VARIABLE
+from jupyter_sky.clouds.provider import ProviderError
 from jupyter_sky.clouds.runpod import RunPod
-from jupyter_sky.errors import SkyNoOffer
-from jupyter_sky.provider import ProviderError
-from jupyter_sky.provisioner.placement import decide_placement
-from jupyter_sky.resources import Resources
+from jupyter_sky.knowledge.catalog.price_origin import describe_origin
+from jupyter_sky.machines.provisioner.placement import decide_placement
 from tests.clouds.neo_worlds import RunPodWorld
 from tests.clouds.rest_launches import Launches
 

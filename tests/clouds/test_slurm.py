@@ -12,13 +12,13 @@ from threading import Event
 
 import pytest
 
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.remote import ssh
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds.provider import Machine, ProviderError
 from jupyter_sky.clouds.slurm.driver import FOLDER, Slurm
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.provider import Machine, ProviderError
-from jupyter_sky.remote import ssh
-from jupyter_sky.resources import Resources
-from jupyter_sky.testing.harness import wait_until
+from jupyter_sky.clouds.testing.harness import wait_until
 from tests.clouds.rest_launches import Launches
 from tests.clouds.slurm_world import NODES, SlurmWorld
 from tests.emulators import slurm

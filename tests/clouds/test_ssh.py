@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.clouds import LaunchRequest, get, ssh, ssh_slot
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyBootstrapError, SkyNoCapacity, SkyUnreachable
-from jupyter_sky.provisioner import bootstrap
-from jupyter_sky.resources import Resources
+from jupyter_sky.base.errors import SkyBootstrapError, SkyNoCapacity, SkyUnreachable
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds import LaunchRequest, get, ssh
+from jupyter_sky.clouds.launches import ssh_slot
+from jupyter_sky.machines.provisioner import bootstrap
 from tests.clouds.launched_machine import Keys, LaunchedMachine, needs_isolation
 from tests.conftest import wait_until
 from tests.emulators.fleet import Fleet

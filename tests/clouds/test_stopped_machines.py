@@ -9,23 +9,24 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds import ssh_slot, stop_obstacle, stopped_machines
+from jupyter_sky.base.clouds.facts import BUILT_IN
+from jupyter_sky.base.errors import SkyUnreachable
+from jupyter_sky.base.remote import ssh
+from jupyter_sky.base.remote.ssh_address import Address
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds import stop_obstacle
 from jupyter_sky.clouds.aws.driver import Aws
 from jupyter_sky.clouds.azure.driver import Azure
-from jupyter_sky.clouds.cloud_init import move_pinned_keys
 from jupyter_sky.clouds.gcp.driver import Gcp
-from jupyter_sky.clouds.lease_watch import is_watched
-from jupyter_sky.clouds.lease_watcher import SILENT_SECONDS, LeaseWatch
-from jupyter_sky.clouds.machine_records import launch_records
-from jupyter_sky.clouds.retries import RetryingCaller
-from jupyter_sky.clouds.ssh_slot import Slot
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyUnreachable
-from jupyter_sky.provider.facts import BUILT_IN
-from jupyter_sky.provider.protocol import Provider
-from jupyter_sky.provider.values import Machine
-from jupyter_sky.remote import ssh
-from jupyter_sky.remote.ssh_address import Address
+from jupyter_sky.clouds.launches import ssh_slot, stopped_machines
+from jupyter_sky.clouds.launches.cloud_init import move_pinned_keys
+from jupyter_sky.clouds.launches.lease_watch import is_watched
+from jupyter_sky.clouds.launches.lease_watcher import SILENT_SECONDS, LeaseWatch
+from jupyter_sky.clouds.launches.machine_records import launch_records
+from jupyter_sky.clouds.launches.retries import RetryingCaller
+from jupyter_sky.clouds.launches.ssh_slot import Slot
+from jupyter_sky.clouds.provider.protocol import Provider
+from jupyter_sky.clouds.provider.values import Machine
 from tests.clouds import azure_requests, gcp_requests
 from tests.clouds.aws_cases import (
     account_fixture,

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from jupyter_sky.base.errors import SkyNoOffer
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.clouds.provider import ProviderError
 from jupyter_sky.clouds.vast import Vast
-from jupyter_sky.errors import SkyNoOffer
-from jupyter_sky.provider import ProviderError
-from jupyter_sky.provisioner.placement import decide_placement, usable_providers
-from jupyter_sky.resources import Resources
+from jupyter_sky.machines.provisioner.placement import decide_placement, usable_providers
 from tests.clouds.neo_worlds import VastWorld
 from tests.clouds.rest_launches import Launches
 from tests.emulators.vast import KEY, PAGE

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from traitlets.config import Config, Configurable
 
-from jupyter_sky.api.settings import config
-from jupyter_sky.config import paths, project_file
-from jupyter_sky.config.provider_settings import dotted_names
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.settings import paths, project_file
+from jupyter_sky.base.settings.provider_settings import dotted_names
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.interfaces.api.settings import config
 
 STRANGER = 54321
 root_only = pytest.mark.skipif(
@@ -272,7 +272,7 @@ def test_relative_path_is_refused_before_settings_are_loaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SKY_DATA_DIR", ".notes")
-    monkeypatch.delitem(__import__("sys").modules, "jupyter_sky.config.settings")
+    monkeypatch.delitem(__import__("sys").modules, "jupyter_sky.base.settings.settings")
     with pytest.raises(SkyUsageError, match="relative path"):
         paths.data_dir()
 

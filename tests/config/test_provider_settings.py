@@ -10,11 +10,11 @@ import pytest
 from traitlets import TraitError
 from traitlets.config import Config, Configurable
 
-from jupyter_sky.api.settings import config
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.forms.completion import CompletionContext
-from jupyter_sky.magics.completer import complete_names
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.interfaces.api.settings import config
+from jupyter_sky.interfaces.forms.completion import CompletionContext
+from jupyter_sky.interfaces.magics.completer import complete_names
 
 ROLE = "arn:aws:iam::123456789012:role/ends-machines"
 

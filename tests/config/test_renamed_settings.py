@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from traitlets.config import Config, Configurable
 
-from jupyter_sky.api.settings import config
-from jupyter_sky.config.renamed_settings import RENAMED
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.settings.renamed_settings import RENAMED
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.interfaces.api.settings import config
 
 VALUES = {
     "silence": "2m",

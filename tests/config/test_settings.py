@@ -8,8 +8,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets import TraitError
 from traitlets.config import Config, Configurable
 
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.settings.settings import Sky
 
 
 @pytest.fixture(autouse=True)

@@ -28,7 +28,7 @@ from tornado.testing import bind_unused_port
 from tornado.web import Application
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from jupyter_sky.engines.node.ports import free_port
+from jupyter_sky.machines.engines.node.ports import free_port
 
 from .server import server_certificate
 

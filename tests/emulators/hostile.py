@@ -14,9 +14,9 @@ from typing import Any
 
 import zmq
 
-from jupyter_sky.offers import Offer
-from jupyter_sky.remote.processes import identity
-from jupyter_sky.store.store import ClusterRow, RunRow, Store
+from jupyter_sky.base.remote.processes import identity
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.store.store import ClusterRow, RunRow, Store
 
 KEY = b"k"
 PORTS = "registration control mux task iopub notification broadcast".split()

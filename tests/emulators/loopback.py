@@ -52,7 +52,7 @@ def warm_cache() -> None:
     """Have in uv's cache what machines install: they themselves reach no package index."""
     import uv
 
-    from jupyter_sky.remote.environment_spec import engine_pins
+    from jupyter_sky.base.remote.environment_spec import engine_pins
 
     pins = [*engine_pins(), *(f"{name}=={metadata.version(name)}" for name in PACKAGES)]
     with TemporaryDirectory() as folder:

@@ -133,7 +133,7 @@ class RunPodAccount(RestAccount):
 
     def fill(self, count: int, tags: dict[str, str]) -> set[str]:
         """Add pods that are nothing but entries."""
-        from jupyter_sky.clouds.rest_provider import write_mark
+        from jupyter_sky.clouds.launches.rest_provider import write_mark
 
         env = {"JUPYTER_SKY_MARK": write_mark(tags)}
         return {self._enter(env, False, "EU-RO-1") for _ in range(count)}

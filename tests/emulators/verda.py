@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, ClassVar
 
-from jupyter_sky.clouds.rest_provider import write_mark
+from jupyter_sky.clouds.launches.rest_provider import write_mark
 
 from .fleet import Fleet
 from .rest_account import RestAccount

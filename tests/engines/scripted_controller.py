@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.controller.cluster_engines import ClusterEngines, EngineRecord
-from jupyter_sky.engines.controller.controller import ClusterController
-from jupyter_sky.engines.node.current_cell import CurrentCellFile
-from jupyter_sky.remote.supervisor import ENGINE_VARIABLE, kill_all, processes_with_env
+from jupyter_sky.base.remote.supervisor import ENGINE_VARIABLE, kill_all, processes_with_env
+from jupyter_sky.machines.engines.controller.cluster_engines import ClusterEngines, EngineRecord
+from jupyter_sky.machines.engines.controller.controller import ClusterController
+from jupyter_sky.machines.engines.node.current_cell import CurrentCellFile
 from tests.conftest import wait_until
 
 BUSY_SCRIPT = """

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import zmq
 
-from jupyter_sky.engines.controller import agent_server
-from jupyter_sky.engines.controller.agent_server import (
+from jupyter_sky.machines.engines.controller import agent_server
+from jupyter_sky.machines.engines.controller.agent_server import (
     QUIET_SECONDS,
-    REJOIN_SECONDS,
     SILENCE_SECONDS,
     AgentServer,
+)
+from jupyter_sky.machines.engines.wire.agent_link import (
+    REJOIN_SECONDS,
 )
 from tests.conftest import wait_until
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.wire.code_sources import (
+from jupyter_sky.machines.engines.wire.code_sources import (
     carry_sources,
     find_sources,
     register_sources,
     with_sources,
 )
-from jupyter_sky.engines.wire.values import Parcel
+from jupyter_sky.machines.engines.wire.values import Parcel
 
 CELL = """secret = "hunter2"
 def outer(x):

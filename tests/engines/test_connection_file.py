@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.wire.connection_file import LOOPBACK, PORTS, validate
-from jupyter_sky.errors import SkyClusterLost
+from jupyter_sky.base.errors import SkyClusterLost
+from jupyter_sky.machines.engines.wire.connection_file import LOOPBACK, PORTS, validate
 
 CURVE = "a" * 40
 

@@ -6,8 +6,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from jupyter_sky.engines.client.connection import ClusterConnection
-from jupyter_sky.errors import SkyTimeout
+from jupyter_sky.base.errors import SkyTimeout
+from jupyter_sky.machines.engines.client.connection import ClusterConnection
 
 
 def test_missing_answer_is_a_clear_error() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines.controller import runs
-from jupyter_sky.engines.node.current_cell import CurrentCellFile, read_current_cell
+from jupyter_sky.machines.engines.controller import runs
+from jupyter_sky.machines.engines.node.current_cell import CurrentCellFile, read_current_cell
 from tests.conftest import wait_until
 
 

@@ -16,9 +16,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from jupyter_sky.engines.wire.data_values import MAX_DEPTH, decode, encode
-from jupyter_sky.engines.wire.values import Parcel
-from jupyter_sky.errors import SkyTransferError
+from jupyter_sky.base.errors import SkyTransferError
+from jupyter_sky.machines.engines.wire.data_values import MAX_DEPTH, decode, encode
+from jupyter_sky.machines.engines.wire.values import Parcel
 
 
 def travelled(value: Any) -> Any:

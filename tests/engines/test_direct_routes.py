@@ -16,7 +16,7 @@ from tests.conftest import Notebook, part, wait_until
 pytestmark = pytest.mark.slow
 
 CLIENT = """
-from jupyter_sky.executor import session as sessions
+from jupyter_sky.execution.sessions import session as sessions
 (live,) = sessions.current().clusters.connected.values()
 client = live.connection.client
 """
@@ -147,7 +147,7 @@ def test_closed_connection_leaves_no_socket(notebook: Notebook) -> None:
     ran = notebook.run(
         "live = sessions.current().clusters.connected['open']\n"
         "from pathlib import Path; file = Path(live.row.connection['file'])\n"
-        "from jupyter_sky.engines.client.connection import ClusterConnection\n"
+        "from jupyter_sky.machines.engines.client.connection import ClusterConnection\n"
         "other = ClusterConnection('open', file); other.close()\n"
         "other.disconnections._events.closed, other.disconnections.was_cut()"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines.node import engine_process
+from jupyter_sky.machines.engines.node import engine_process
 
 
 class FinishedPopen(subprocess.Popen):
@@ -35,7 +35,7 @@ def test_log_of_engine_that_fails_at_once_is_its_own(
 FULL_DISK = """
 import resource, tempfile
 from ipykernel.compiler import get_file_name
-from jupyter_sky.engines.node.engine import choose_temporary_directory
+from jupyter_sky.machines.engines.node.engine import choose_temporary_directory
 
 if not {full_later}:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines.node import environment
-from jupyter_sky.errors import SkyError
+from jupyter_sky.base.errors import SkyError
+from jupyter_sky.machines.engines.node import environment
 from tests.package_sync.installed_packages import Index
 
 pytest.importorskip("uv")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines.node import file_cache
-from jupyter_sky.engines.node.file_cache import FileReceiver, FileTree
-from jupyter_sky.engines.node.files import Workspace
-from jupyter_sky.engines.node.sent_packages import SentPackages
-from jupyter_sky.errors import SkyBootstrapError
+from jupyter_sky.base.errors import SkyBootstrapError
+from jupyter_sky.machines.engines.node import file_cache
+from jupyter_sky.machines.engines.node.file_cache import FileReceiver, FileTree
+from jupyter_sky.machines.engines.node.files import Workspace
+from jupyter_sky.machines.engines.node.sent_packages import SentPackages
 
 
 @pytest.fixture(autouse=True)

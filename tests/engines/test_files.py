@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines.node.files import Workspace, build_manifest
-from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.machines.engines.node.files import Workspace, build_manifest
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import psutil
 import pytest
 import zmq
 
-from jupyter_sky.engines.wire.private_sockets import PrivateSockets, output_socket_name
+from jupyter_sky.machines.engines.wire.private_sockets import PrivateSockets, output_socket_name
 from tests.conftest import Notebook, nothing_left, part, wait_until
 
 pytestmark = pytest.mark.slow

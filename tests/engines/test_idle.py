@@ -14,10 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
-from jupyter_sky.engines.client.cluster_use import ClusterUse
-from jupyter_sky.engines.controller import controller, logins
-from jupyter_sky.engines.controller.activity import Activity, warn_seconds
-from jupyter_sky.engines.controller.logins import Login
+from jupyter_sky.machines.engines.client.cluster_use import ClusterUse
+from jupyter_sky.machines.engines.controller import controller, logins
+from jupyter_sky.machines.engines.controller.activity import Activity, warn_seconds
+from jupyter_sky.machines.engines.controller.logins import Login
 from tests.conftest import wait_until
 from tests.engines.scripted_controller import ScriptedController, Start
 

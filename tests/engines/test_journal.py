@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines.controller.journal import RECORDED_TYPES, Journal
+from jupyter_sky.machines.engines.controller.journal import RECORDED_TYPES, Journal
 
 
 def stream(text: str, kind: str = "stream") -> tuple[str, bytes]:

@@ -25,7 +25,7 @@ def package(tmp_path: Path) -> Path:
 
 def said(package: Path, code: str) -> list[str]:
     code = (
-        "from jupyter_sky.engines.node.lazy_imports import make_lazy; make_lazy('big')\n"
+        "from jupyter_sky.machines.engines.node.lazy_imports import make_lazy; make_lazy('big')\n"
         + textwrap.dedent(code)
     )
     command = [sys.executable, "-c", code]
@@ -67,10 +67,10 @@ def test_imported_package_stays_loaded(package: Path) -> None:
 def test_an_engine_starts_without_clients_and_launchers() -> None:
     code = """
         import sys
-        from jupyter_sky.engines.node.lazy_imports import make_lazy
+        from jupyter_sky.machines.engines.node.lazy_imports import make_lazy
         make_lazy("ipyparallel")
         from ipyparallel.engine import app
-        from jupyter_sky.engines.node import kernel, streams
+        from jupyter_sky.machines.engines.node import kernel, streams
         print("ipyparallel.client.client" in sys.modules, "ipyparallel.cluster" in sys.modules)
         import ipyparallel as ipp
         print(ipp.Client.__name__, ipp.__version__.split(".")[0].isdigit())
@@ -81,7 +81,7 @@ def test_an_engine_starts_without_clients_and_launchers() -> None:
 
 def test_blocked_import(package: Path) -> None:
     code = """
-        from jupyter_sky.engines.node.lazy_imports import blocked_import
+        from jupyter_sky.machines.engines.node.lazy_imports import blocked_import
         del sys.modules["big"]
         with blocked_import("big"):
             try:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines.node import metrics
-from jupyter_sky.engines.node.metrics import (
+from jupyter_sky.machines.engines.node import metrics
+from jupyter_sky.machines.engines.node.metrics import (
     MAX_SAMPLES,
     MetricsHistory,
     NodeMetrics,

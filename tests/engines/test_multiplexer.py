@@ -7,8 +7,8 @@ import socket
 import time
 from pathlib import Path
 
-from jupyter_sky.engines.controller.tunnel_server import AWAY_SECONDS, TunnelServer
-from jupyter_sky.engines.wire.multiplexer import WINDOW_BYTES, Multiplexer, Stream
+from jupyter_sky.machines.engines.controller.tunnel_server import AWAY_SECONDS, TunnelServer
+from jupyter_sky.machines.engines.wire.multiplexer import WINDOW_BYTES, Multiplexer, Stream
 
 BACKLOG = 2**20
 SOCKET_BYTES = 2**20

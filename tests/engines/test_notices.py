@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.checkpoints.leaving import leaving
-from jupyter_sky.engines.node import notices
-from jupyter_sky.engines.node.notices import (
+from jupyter_sky.base.clouds.cloud_facts import CloudFacts
+from jupyter_sky.base.clouds.facts import BUILT_IN
+from jupyter_sky.base.remote.supervisor import ENGINE_VARIABLE
+from jupyter_sky.execution.checkpoints.leaving import leaving
+from jupyter_sky.machines.engines.node import notices
+from jupyter_sky.machines.engines.node.notices import (
     AwsNotices,
     AzureNotices,
     GoogleNotices,
@@ -20,10 +23,7 @@ from jupyter_sky.engines.node.notices import (
     NoticeService,
     NoticeWatch,
 )
-from jupyter_sky.engines.wire.messages import NoticeRecord
-from jupyter_sky.provider.cloud_facts import CloudFacts
-from jupyter_sky.provider.facts import BUILT_IN
-from jupyter_sky.remote.supervisor import ENGINE_VARIABLE
+from jupyter_sky.machines.engines.wire.messages import NoticeRecord
 from tests.emulators.metadata import Metadata, start_server
 
 SERVICES: dict[str, Callable[[str], NoticeService]] = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.node import outgoing_files
-from jupyter_sky.engines.node.outgoing_files import MAX_PIECE_BYTES, answer
+from jupyter_sky.machines.engines.node import outgoing_files
+from jupyter_sky.machines.engines.node.outgoing_files import MAX_PIECE_BYTES, answer
 
 
 @pytest.fixture

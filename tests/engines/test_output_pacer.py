@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from jupyter_sky.engines.node.output_pacer import (
+from jupyter_sky.machines.engines.node.output_pacer import (
     MESSAGE_BURST,
     MESSAGES_PER_SECOND,
     OutputPacer,

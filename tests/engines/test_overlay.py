@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines.node import overlay as overlays
-from jupyter_sky.engines.node.overlay import PackageOverlay, shared_package_folders
+from jupyter_sky.machines.engines.node import overlay as overlays
+from jupyter_sky.machines.engines.node.overlay import PackageOverlay, shared_package_folders
 
 
 @pytest.fixture

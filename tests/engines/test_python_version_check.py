@@ -6,8 +6,8 @@ import platform
 
 import pytest
 
-from jupyter_sky.engines.client.connection import _check_python
-from jupyter_sky.errors import SkyVersionError
+from jupyter_sky.base.errors import SkyVersionError
+from jupyter_sky.machines.engines.client.connection import _check_python
 
 
 def test_the_same_minor_version_is_taken() -> None:

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import zmq
 
-from jupyter_sky.engines.client.connection import ClusterConnection
-from jupyter_sky.engines.controller.reserved_ports import ReservedPorts, ReservingSocket
+from jupyter_sky.machines.engines.client.connection import ClusterConnection
+from jupyter_sky.machines.engines.controller.reserved_ports import ReservedPorts, ReservingSocket
 from tests.conftest import WAIT, clean, wait_until
 
 TAKER = """
 import socket, sys
 from ipyparallel.controller import app
-from jupyter_sky.engines.controller import controller
+from jupyter_sky.machines.engines.controller import controller
 
 init_schedulers, taken = app.IPController.init_schedulers, []
 

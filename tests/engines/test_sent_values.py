@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.node.sent_values import SentValues
-from jupyter_sky.engines.wire.auto_inputs import AutoInput
-from jupyter_sky.engines.wire.values import Parcel
+from jupyter_sky.machines.engines.node.sent_values import SentValues
+from jupyter_sky.machines.engines.wire.auto_inputs import AutoInput
+from jupyter_sky.machines.engines.wire.values import Parcel
 
 NEVER, MENTIONED, ASSIGNED = (False, False), (False, True), (True, True)
 

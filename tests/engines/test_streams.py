@@ -10,7 +10,7 @@ import pytest
 import zmq
 from jupyter_client.session import Session
 
-from jupyter_sky.engines.node.streams import BoundedOutStream, OutputPublisher
+from jupyter_sky.machines.engines.node.streams import BoundedOutStream, OutputPublisher
 
 
 def test_flush_of_a_text_that_cannot_be_encoded_ends(monkeypatch: pytest.MonkeyPatch) -> None:

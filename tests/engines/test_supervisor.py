@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jupyter_sky.remote import supervisor
+from jupyter_sky.base.remote import supervisor
 from tests.conftest import WAIT, clean, processes_of, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -125,7 +125,7 @@ def test_command_ends_whose_supervisor_was_killed_meanwhile(guard: Start, tmp_pa
         """
         import os, time
         from pathlib import Path
-        from jupyter_sky.engines.node.engine_process import load_config
+        from jupyter_sky.machines.engines.node.engine_process import load_config
         Path("ready").touch()
         while not os.path.exists("go"):
             time.sleep(0.01)

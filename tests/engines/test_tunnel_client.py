@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from jupyter_sky.engines.client.tunnel import Tunnel
+from jupyter_sky.machines.engines.client.tunnel import Tunnel
 from tests.conftest import wait_until
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from IPython.utils.capture import capture_output
 
-from jupyter_sky.engines.wire.values import CHUNK_BYTES, INLINE_BYTES, Parcel, chunks
-from jupyter_sky.errors import SkyTransferError
+from jupyter_sky.base.errors import SkyTransferError
+from jupyter_sky.machines.engines.wire.values import CHUNK_BYTES, INLINE_BYTES, Parcel, chunks
 
 
 def travelled(value: Any, step: int = CHUNK_BYTES) -> Any:

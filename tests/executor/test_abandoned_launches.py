@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky import clouds
+from jupyter_sky.base.errors import SkyStoreError
+from jupyter_sky.base.remote import processes
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.base.store.store import ClusterRow, Store
 from jupyter_sky.clouds import LaunchRequest, Machine
-from jupyter_sky.clouds.launch_records import installation_id
-from jupyter_sky.clouds.machine_lease import BOOT_SECONDS
-from jupyter_sky.clouds.machine_records import launch_records
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyStoreError
-from jupyter_sky.executor.cluster_launch import await_other_launch
-from jupyter_sky.executor.clusters import ClusterRegistry
-from jupyter_sky.executor.reaper import reap_machines
-from jupyter_sky.remote import processes
-from jupyter_sky.store.store import ClusterRow, Store
+from jupyter_sky.clouds.launches.launch_records import installation_id
+from jupyter_sky.clouds.launches.machine_lease import BOOT_SECONDS
+from jupyter_sky.clouds.launches.machine_records import launch_records
+from jupyter_sky.execution.clusters.cluster_launch import await_other_launch
+from jupyter_sky.execution.clusters.clusters import ClusterRegistry
+from jupyter_sky.execution.sessions.reaper import reap_machines
 from tests.clouds import aws_cases, gcp_requests
 from tests.clouds.aws_cases import account_fixture, driver_fixture, ec2_fixture  # noqa: F401
 from tests.conftest import wait_until

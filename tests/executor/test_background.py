@@ -180,7 +180,9 @@ def test_unloading_lets_go_of_it_and_loading_finds_it_again(notebook: Notebook) 
 
 
 def test_values_of_old_runs_are_released(notebook: Notebook) -> None:
-    notebook.run("import gc, weakref\nfrom jupyter_sky.executor import session as sessions")
+    notebook.run(
+        "import gc, weakref\nfrom jupyter_sky.execution.sessions import session as sessions"
+    )
     assert notebook.run("%%sky --bg held\nset(range(3))").status == "ok"
     for number in range(12):
         assert notebook.run(f"%%sky --bg old{number}\nset(range(3))").status == "ok"

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 
 from jupyter_sky import clouds
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyBudget, SkyClusterLost
-from jupyter_sky.executor import cluster_launch
-from jupyter_sky.executor.budget_monitor import LEAD_SECONDS
-from jupyter_sky.executor.clusters import ClusterRegistry
-from jupyter_sky.executor.values import ClusterRequest
-from jupyter_sky.ledger import budget
-from jupyter_sky.ledger.ledger import Ledger
-from jupyter_sky.provisioner import Report
-from jupyter_sky.remote import processes
-from jupyter_sky.resources import Resources
-from jupyter_sky.store.store import ClusterRow, Store
+from jupyter_sky.base.errors import SkyBudget, SkyClusterLost
+from jupyter_sky.base.remote import processes
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.base.store.store import ClusterRow, Store
+from jupyter_sky.execution.clusters import cluster_launch
+from jupyter_sky.execution.clusters.budget_monitor import LEAD_SECONDS
+from jupyter_sky.execution.clusters.clusters import ClusterRegistry
+from jupyter_sky.execution.clusters.values import ClusterRequest
+from jupyter_sky.knowledge.ledger import budget
+from jupyter_sky.knowledge.ledger.ledger import Ledger
+from jupyter_sky.machines.provisioner import Report
 from tests.clouds.gcp_requests import order
 from tests.emulators.gce import Compute
 
@@ -46,7 +46,7 @@ def known(
 
 
 def _order(name: str, **offer: Any) -> Any:
-    from jupyter_sky.clouds.launch_records import installation_id
+    from jupyter_sky.clouds.launches.launch_records import installation_id
 
     owner = installation_id(Path(Sky.load().data_dir))
     return order(f"{name}-00000001", price=3600.0, owner=owner, **offer)
@@ -79,7 +79,7 @@ def passed(known: ClusterRegistry, ago: float = 1.0) -> budget.BudgetStatus:
 def dead() -> dict[str, Any]:
     """Identity of a process that has ended."""
     command = (
-        "import json, sys; from jupyter_sky.remote import processes;"
+        "import json, sys; from jupyter_sky.base.remote import processes;"
         "json.dump(processes.identity(), sys.stdout)"
     )
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, check=True)

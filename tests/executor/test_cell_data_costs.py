@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky import catalog
-from jupyter_sky.storage.mounts import missing_for_mounts
-from jupyter_sky.store.store import SpendRow, Store
+from jupyter_sky.base.store.store import SpendRow, Store
+from jupyter_sky.machines.storage.datasets.mounts import missing_for_mounts
 from tests.conftest import Notebook, wait_until
 from tests.emulators.object_store import ObjectStore
 

@@ -9,19 +9,23 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.cell_options.parsing import parse_cell_line
-from jupyter_sky.cell_options.values import CellOptions
-from jupyter_sky.checkpoints.places import SaveNumber
-from jupyter_sky.checkpoints.state import EVERY_VARIABLE, FOLDER_VARIABLE, GENERATION_VARIABLE
-from jupyter_sky.errors import (
+from jupyter_sky.base.errors import (
     SkyClusterLost,
     SkyEngineLost,
     SkyNodeLost,
     SkyPreempted,
     SkyUsageError,
 )
-from jupyter_sky.executor.cell_recovery import FOLDER, CellRecovery, LossCount, is_loss
-from jupyter_sky.executor.values import Sending
+from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
+from jupyter_sky.base.requests.cell_options.values import CellOptions
+from jupyter_sky.execution.cells.cell_recovery import FOLDER, CellRecovery, LossCount, is_loss
+from jupyter_sky.execution.checkpoints.places import SaveNumber
+from jupyter_sky.execution.checkpoints.state import (
+    EVERY_VARIABLE,
+    FOLDER_VARIABLE,
+    GENERATION_VARIABLE,
+)
+from jupyter_sky.execution.clusters.values import Sending
 from tests.conftest import Notebook, part
 from tests.emulators.hosts import USABLE
 from tests.emulators.loopback import loopback
@@ -143,8 +147,8 @@ LEAVING = """%%sky --recover -o done
 import json, os, time
 from pathlib import Path
 import jupyter_sky as sky
-from jupyter_sky.engines.node.engine_process import ENGINE_VARIABLE
-from jupyter_sky.engines.node.notices import NOTICES_FILE
+from jupyter_sky.machines.engines.node.engine_process import ENGINE_VARIABLE
+from jupyter_sky.machines.engines.node.notices import NOTICES_FILE
 mark = Path("../first-machine").resolve()
 if is_first := not mark.exists():
     mark.touch()

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from jupyter_sky.base.store.store import Store
 from jupyter_sky.clouds.local import machine_size
-from jupyter_sky.store.store import Store
 from tests.conftest import Notebook, wait_until
 from tests.emulators.fleet import isolation_works
 from tests.emulators.hosts import USABLE, SshHost

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.client.observer import Observer
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.store.store import Store
+from jupyter_sky.machines.engines.client.observer import Observer
 from tests.conftest import Notebook, nothing_left, part, statuses, wait_until
 from tests.executor.ended_clusters import recorded_ends
 

@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 
 from jupyter_sky import clouds
-from jupyter_sky.executor.cluster_fit import describe_second_cluster, missing_labels, preferred
-from jupyter_sky.executor.clusters import ClusterRegistry
-from jupyter_sky.offers import Offer
-from jupyter_sky.provisioner import placement
-from jupyter_sky.resources import Resources
-from jupyter_sky.store.store import ClusterRow, Store
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.store.store import ClusterRow, Store
+from jupyter_sky.execution.clusters.cluster_fit import (
+    describe_second_cluster,
+    missing_labels,
+    preferred,
+)
+from jupyter_sky.execution.clusters.clusters import ClusterRegistry
+from jupyter_sky.machines.provisioner import placement
 from tests.conftest import WAIT, Notebook
 
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from jupyter_sky.executor.copy_route import find_route, nearest_cluster
-from jupyter_sky.storage.data import Storage
+from jupyter_sky.execution.sessions.copy_route import find_route, nearest_cluster
+from jupyter_sky.machines.storage.datasets.data import Storage
 
 
 @pytest.fixture(autouse=True)

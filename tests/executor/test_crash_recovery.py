@@ -9,8 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
-from jupyter_sky.executor.replay import ALL_SHOWN
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.store.store import Store
+from jupyter_sky.execution.cells.replay import ALL_SHOWN
 from tests.conftest import Notebook, nothing_left, part, processes_of, statuses, wait_until
 from tests.executor.ended_clusters import recorded_ends
 
@@ -96,7 +96,9 @@ def test_cell_that_holds_the_gil_keeps_its_cluster(fresh: Any) -> None:
     time.sleep(7)
     assert recorded_ends(fresh.data) == []
     (engine,) = (
-        p for p in processes_of(fresh.data) if "jupyter_sky.engines.node.engine" in p.cmdline()
+        p
+        for p in processes_of(fresh.data)
+        if "jupyter_sky.machines.engines.node.engine" in p.cmdline()
     )
     engine.kill()
     wait_until(lambda: recorded_ends(fresh.data) != [], "then the lease runs out")

@@ -9,26 +9,26 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky import catalog
-from jupyter_sky.dag.graph import Data
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.executor.data_estimate import (
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.dag.graph import Data
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.execution.clusters.values import data_settings
+from jupyter_sky.execution.files.data_estimate import (
     area_names,
     estimate_data,
     estimate_lines,
     place_of,
     planned_data,
 )
-from jupyter_sky.executor.datasets import CellDataset
-from jupyter_sky.executor.values import data_settings
-from jupyter_sky.optimizer.planner import plan
-from jupyter_sky.resources import Resources
-from jupyter_sky.storage.data import usage_memory
-from jupyter_sky.storage.errors import SkyResidency
-from jupyter_sky.storage.listing import Manifest
-from jupyter_sky.storage.residency import ResidencyRule, Station, check_residency
-from jupyter_sky.storage.store import StoredObject
-from jupyter_sky.storage.stores import open_store
-from jupyter_sky.storage.uri import StorageUri
+from jupyter_sky.execution.files.datasets import CellDataset
+from jupyter_sky.machines.storage.datasets.data import usage_memory
+from jupyter_sky.machines.storage.datasets.residency import ResidencyRule, Station, check_residency
+from jupyter_sky.machines.storage.stores.errors import SkyResidency
+from jupyter_sky.machines.storage.stores.listing import Manifest
+from jupyter_sky.machines.storage.stores.store import StoredObject
+from jupyter_sky.machines.storage.stores.stores import open_store
+from jupyter_sky.machines.storage.stores.uri import StorageUri
 
 
 @pytest.fixture(autouse=True)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.executor.session import Session
-from jupyter_sky.ledger import budget
-from jupyter_sky.ledger.ledger import Ledger
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.store.store import Store
+from jupyter_sky.execution.sessions.session import Session
+from jupyter_sky.knowledge.ledger import budget
+from jupyter_sky.knowledge.ledger.ledger import Ledger
 from tests.conftest import Notebook, wait_until
 from tests.emulators.hosts import USABLE, SshHost
 
@@ -54,7 +54,10 @@ def spent_today(data: Path) -> float:
 
 def test_a_budget_that_is_passed_stops_what_costs(start: Any, host: SshHost) -> None:
     book = start()
-    assert book.run("import jupyter_sky.ledger.budget as _b; _b.GRACE_SECONDS = 8").status == "ok"
+    assert (
+        book.run("import jupyter_sky.knowledge.ledger.budget as _b; _b.GRACE_SECONDS = 8").status
+        == "ok"
+    )
     assert book.run("%%sky --cloud ssh\nkept = 41").status == "ok"
     most = spent_today(start.data) + 12  # the last fifth, of which is warned, takes seconds
     assert book.run(f"%config Sky.budget_usd_day = {most}").status == "ok"
@@ -94,7 +97,7 @@ def test_it_holds_when_the_notebook_is_gone(
     book.kill()
     del sent
     assert host.held(), "the cluster outlives the kernel"
-    from jupyter_sky.config.settings import Sky
+    from jupyter_sky.base.settings.settings import Sky
 
     monkeypatch.setattr(budget, "GRACE_SECONDS", 1.0)
     monkeypatch.setenv("SKY_DATA_DIR", str(start.data))
@@ -114,7 +117,10 @@ def test_it_holds_when_the_notebook_is_gone(
 def test_it_holds_when_no_process_of_ours_lives(start: Any, host: SshHost) -> None:
     """The controller itself ends the cluster, and its running cell, at the deadline it was told."""
     book = start()
-    assert book.run("import jupyter_sky.ledger.budget as _b; _b.GRACE_SECONDS = 1").status == "ok"
+    assert (
+        book.run("import jupyter_sky.knowledge.ledger.budget as _b; _b.GRACE_SECONDS = 1").status
+        == "ok"
+    )
     assert book.run("%%sky --cloud ssh --idle 1h\nkept = 41").status == "ok"
     most = spent_today(start.data) + 12
     assert book.run(f"%config Sky.budget_usd_day = {most}").status == "ok"
@@ -140,7 +146,10 @@ def test_raising_the_budget_elsewhere_moves_the_deadline(
 ) -> None:
     """The kernel is dead, a server lives: what runs goes on once there is more money."""
     book = start()
-    assert book.run("import jupyter_sky.ledger.budget as _b; _b.GRACE_SECONDS = 1").status == "ok"
+    assert (
+        book.run("import jupyter_sky.knowledge.ledger.budget as _b; _b.GRACE_SECONDS = 1").status
+        == "ok"
+    )
     assert book.run("%%sky --cloud ssh --idle 1h\nkept = 41").status == "ok"
     most = spent_today(start.data) + 18
     assert book.run(f"%config Sky.budget_usd_day = {most}").status == "ok"
@@ -148,8 +157,8 @@ def test_raising_the_budget_elsewhere_moves_the_deadline(
     book.wait_output("begun")
     time.sleep(2.5)
     book.kill()
-    from jupyter_sky.config.settings import Sky
-    from jupyter_sky.executor import deadlines
+    from jupyter_sky.base.settings.settings import Sky
+    from jupyter_sky.execution.clusters import deadlines
 
     monkeypatch.setattr(budget, "GRACE_SECONDS", 1.0)
     monkeypatch.setattr(deadlines, "UNHEARD_SECONDS", 3.0)

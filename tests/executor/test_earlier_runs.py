@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.store.store import Store
 from tests.conftest import Notebook, wait_until
 
 pytestmark = pytest.mark.slow
 
 ASK_CONTROLLER = """
-from jupyter_sky.executor import session
+from jupyter_sky.execution.sessions import session
 (cluster,) = session.current().clusters.connected.values()
 cluster.connection.ask_controller("hello")
 """

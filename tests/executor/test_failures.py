@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.node.kernel import describe_error
-from jupyter_sky.engines.wire.values import Parcel
-from jupyter_sky.executor.failures import RemoteFailure, rebuild_exception
+from jupyter_sky.execution.cells.failures import RemoteFailure, rebuild_exception
+from jupyter_sky.machines.engines.node.kernel import describe_error
+from jupyter_sky.machines.engines.wire.values import Parcel
 
 
 def travelled(error: BaseException, namespace: dict[str, Any] | None = None) -> BaseException:

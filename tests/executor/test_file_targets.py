@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.errors import SkyTransferError, SkyUsageError
-from jupyter_sky.executor.fetched_files import FetchedFiles
-from jupyter_sky.executor.file_targets import FoundFiles, RemoteFile, choose_targets, plan_copies
+from jupyter_sky.base.errors import SkyTransferError, SkyUsageError
+from jupyter_sky.execution.files.fetched_files import FetchedFiles
+from jupyter_sky.execution.files.file_targets import (
+    FoundFiles,
+    RemoteFile,
+    choose_targets,
+    plan_copies,
+)
 
 
 def found(path: str, *entries: tuple[str, str], is_file: bool = False) -> FoundFiles:

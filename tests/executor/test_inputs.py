@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.cell_options.values import CellInput, CellOptions
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.engines.wire.values import Parcel
-from jupyter_sky.errors import SkyTransferError, SkyUsageError
-from jupyter_sky.executor.cell_names import free_names
-from jupyter_sky.executor.inputs import collect_inputs
+from jupyter_sky.base.errors import SkyTransferError, SkyUsageError
+from jupyter_sky.base.requests.cell_options.values import CellInput, CellOptions
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.execution.cells.cell_names import free_names
+from jupyter_sky.execution.cells.inputs import collect_inputs
+from jupyter_sky.machines.engines.wire.values import Parcel
 
 NAMES = dict.fromkeys(
     [

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.executor.run_monitor import GRACE_SECONDS
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.store.store import Store
+from jupyter_sky.execution.cells.run_monitor import GRACE_SECONDS
 from tests.conftest import Notebook, wait_until
 
 pytestmark = pytest.mark.slow

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.engines.client.connection import ClusterConnection
-from jupyter_sky.executor import cluster_launch
-from jupyter_sky.executor.cluster_launch import _LaunchAttempt
-from jupyter_sky.executor.clusters import ClusterRegistry
-from jupyter_sky.executor.values import ClusterRequest
-from jupyter_sky.provisioner import _bring_up, provision
-from jupyter_sky.resources import Resources
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.base.store.store import Store
+from jupyter_sky.execution.clusters import cluster_launch
+from jupyter_sky.execution.clusters.cluster_launch import _LaunchAttempt
+from jupyter_sky.execution.clusters.clusters import ClusterRegistry
+from jupyter_sky.execution.clusters.values import ClusterRequest
+from jupyter_sky.machines.engines.client.connection import ClusterConnection
+from jupyter_sky.machines.provisioner import _bring_up, provision
 from tests.conftest import nothing_left
 from tests.provisioner.interrupting import interrupt_at
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines.node.notices import NoticeKind
-from jupyter_sky.executor.machine_notices import MachineNotices, Notices, leaving_ranks
-from jupyter_sky.provisioner.launch_stages import LaunchStages, format_stages, record_event
+from jupyter_sky.execution.clusters.machine_notices import MachineNotices, Notices, leaving_ranks
+from jupyter_sky.machines.engines.node.notices import NoticeKind
+from jupyter_sky.machines.provisioner.launch_stages import LaunchStages, format_stages, record_event
 
 PREEMPT = {"kind": "preempt", "id": "terminate", "seen": 100.0, "ends": 220.0}
 AT_RISK = {"kind": "at risk", "id": "rebalance", "seen": 100.0, "ends": None}

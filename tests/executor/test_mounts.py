@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.storage.mounts import missing_for_mounts
+from jupyter_sky.machines.storage.datasets.mounts import missing_for_mounts
 from tests.conftest import Notebook, wait_until
 from tests.emulators.hosts import USABLE, SshHost
 from tests.emulators.object_store import ObjectStore

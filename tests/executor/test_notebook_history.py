@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_sky.executor.notebook_history import RECENT_CELLS, NotebookHistory, reads_history
+from jupyter_sky.execution.cells.notebook_history import (
+    RECENT_CELLS,
+    NotebookHistory,
+    reads_history,
+)
 
 SENT = "%%sky --auto\n"
 NEVER, MENTIONED, ASSIGNED = (False, False), (False, True), (True, True)

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from jupyter_sky import catalog, clouds, tracker
-from jupyter_sky.clouds.launch_records import installation_id
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.executor import cluster_launch
-from jupyter_sky.executor.clusters import ClusterRegistry
-from jupyter_sky.executor.egress import EgressMeter
-from jupyter_sky.ledger import report
-from jupyter_sky.ledger.ledger import Ledger
-from jupyter_sky.offers import Offer
-from jupyter_sky.optimizer.planner import plan
-from jupyter_sky.resources import Resources
-from jupyter_sky.store.store import ClusterRow, Store
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.base.store.store import ClusterRow, Store
+from jupyter_sky.clouds.launches.launch_records import installation_id
+from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.execution.clusters import cluster_launch
+from jupyter_sky.execution.clusters.clusters import ClusterRegistry
+from jupyter_sky.execution.clusters.egress import EgressMeter
+from jupyter_sky.knowledge.ledger import report
+from jupyter_sky.knowledge.ledger.ledger import Ledger
 from tests.clouds.gcp_requests import order
 from tests.conftest import wait_until
 from tests.emulators.gce import Compute
@@ -164,7 +164,7 @@ def test_unbooked_costs_are_named(known: ClusterRegistry) -> None:
 
 def _noted_as_up(known: ClusterRegistry, row: ClusterRow) -> None:
     """Let the note of the machines be older: those just launched may not be listed yet."""
-    from jupyter_sky.clouds.machine_records import VISIBILITY_SECONDS, launch_records
+    from jupyter_sky.clouds.launches.machine_records import VISIBILITY_SECONDS, launch_records
 
     records, token = launch_records(), row.connection["token"]
     record = records.read(token)

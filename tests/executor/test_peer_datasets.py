@@ -97,7 +97,7 @@ def test_machine_that_cannot_read_from_the_first_reads_the_store(
     content = put(bucket, "refused", 2)
     ran = notebook.run(
         "%%sky --cluster three\n"
-        "from jupyter_sky.storage.peers import PeerServer\n"
+        "from jupyter_sky.machines.storage.stores.peers import PeerServer\n"
         "kept = PeerServer._answer\n"
         "PeerServer._answer = lambda server, frames: (b'the disk has failed', b'')"
     )

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.store.store import Store
 from tests.conftest import WAIT, Notebook, nothing_left, part, processes_of, wait_until
 from tests.executor.ended_clusters import recorded_ends
 
@@ -150,9 +150,9 @@ def test_failed_start_shows_the_end_of_the_log(
         "def broken(*_):\n"
         "    print('ImportError: libbroken.so.3 is not here', file=sys.stderr, flush=True)\n"
         "    os._exit(7)\n"
-        f"if 'jupyter_sky.engines.{broken}' in sys.orig_argv:\n"
+        f"if 'jupyter_sky.machines.engines.{broken}' in sys.orig_argv:\n"
         "    broken()\n"
-        "from jupyter_sky.engines.node import engine_process\n"
+        "from jupyter_sky.machines.engines.node import engine_process\n"
         # engines that are forked
         f"engine_process._set_process_title = broken if {broken == 'node.engine'} else None\n"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_sky.clouds import Machine
-from jupyter_sky.executor.reaper import find_orphaned_machines
+from jupyter_sky.execution.sessions.reaper import find_orphaned_machines
 
 NOW = 1_000_000.0
 

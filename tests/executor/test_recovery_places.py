@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.cell_options.parsing import parse_cell_line
-from jupyter_sky.errors import SkyNoCapacity, SkyPreempted, SkyUsageError
-from jupyter_sky.executor import recovery_places
-from jupyter_sky.executor.cell_recovery import CellRecovery
-from jupyter_sky.executor.recovery_places import (
+from jupyter_sky.base.errors import SkyNoCapacity, SkyPreempted, SkyUsageError
+from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
+from jupyter_sky.base.requests.offers import Offer, Place
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.execution.cells import recovery_places
+from jupyter_sky.execution.cells.cell_recovery import CellRecovery
+from jupyter_sky.execution.cells.recovery_places import (
     describe_recovery,
     find_strategy,
     order_requests,
     seen_events,
 )
-from jupyter_sky.executor.values import ClusterRequest
-from jupyter_sky.offers import Offer
-from jupyter_sky.preemption.observations import Happening, Seen, find_stays
-from jupyter_sky.preemption.recovery import STRATEGIES, Broker, IndexStrategy, SpotPlace
-from jupyter_sky.resources import Resources
-from jupyter_sky.tracker.observations import Observation, Place
+from jupyter_sky.execution.clusters.values import ClusterRequest
+from jupyter_sky.knowledge.lifetimes.observations import Happening, Seen, find_stays
+from jupyter_sky.knowledge.lifetimes.recovery import STRATEGIES, Broker, IndexStrategy, SpotPlace
+from jupyter_sky.knowledge.tracker.observations import Observation
 
 EAST, WEST = "us-east-1", "us-west-2"
 OFFERS = [

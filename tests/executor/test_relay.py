@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.executor.relay import BATCH_BYTES, Relay
+from jupyter_sky.execution.cells.relay import BATCH_BYTES, Relay
 
 NAMES = {"stdout": "", "stderr": "!"}
 

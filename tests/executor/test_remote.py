@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.store.store import Store
 from tests.conftest import Notebook, processes_of, wait_until
 from tests.emulators.hosts import USABLE, SshHost
 
@@ -125,7 +125,7 @@ def test_failed_start_leaves_no_connection(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys, time\n"
-        "if 'jupyter_sky.engines.controller.controller' in sys.orig_argv:\n"
+        "if 'jupyter_sky.machines.engines.controller.controller' in sys.orig_argv:\n"
         "    time.sleep(1.0)\n"
         "    print('ImportError: libbroken.so.3 is not here', file=sys.stderr, flush=True)\n"
         "    os._exit(7)\n"
@@ -145,14 +145,14 @@ def ways_of(start: Any) -> list[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             mine = process.environ().get("SKY_DATA_DIR") == str(start.data)
-            if mine and "jupyter_sky.engines.client.tunnel_client" in process.cmdline():
+            if mine and "jupyter_sky.machines.engines.client.tunnel_client" in process.cmdline():
                 found.append(process)
     return found
 
 
 def test_a_connection_that_nobody_asks_for_ends() -> None:
     program = (
-        "import sys; from jupyter_sky.engines.client import tunnel_client\n"
+        "import sys; from jupyter_sky.machines.engines.client import tunnel_client\n"
         "tunnel_client.UNUSED_SECONDS = 0.3; tunnel_client.main(sys.argv[1:])"
     )
     folder = tempfile.mkdtemp(prefix="t-")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.executor.run_history import RunHistory
+from jupyter_sky.execution.cells.run_history import RunHistory
 
 ENTRY = {"msg_type": "stream", "content": {"name": "stdout", "text": "scaled\n"}}
 

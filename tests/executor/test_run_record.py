@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.executor.clusters import ClusterRegistry
-from jupyter_sky.ledger.ledger import Ledger
-from jupyter_sky.remote import processes
-from jupyter_sky.store.store import RunRow, Store
+from jupyter_sky.base.remote import processes
+from jupyter_sky.base.store.store import RunRow, Store
+from jupyter_sky.execution.clusters.clusters import ClusterRegistry
+from jupyter_sky.knowledge.ledger.ledger import Ledger
 from tests.conftest import Notebook, wait_until
 from tests.store.rows import CLUSTER, GONE, MINE, RUN
 
@@ -75,7 +75,8 @@ def test_a_cell_that_is_over_at_once_is_written_when_it_is_over(
     notebook: Notebook, store: Store
 ) -> None:
     assert notebook.run("%%sky\n1").status == "ok"
-    seen = "from jupyter_sky.executor import run_monitor, session\n"
+    seen = "from jupyter_sky.execution.cells import run_monitor\n"
+    seen += "from jupyter_sky.execution.sessions import session\n"
     seen += "run_monitor.RECORD_SECONDS = 10.0\n"  # on a busy machine a cell takes its time
     seen += "store, said = session.current().store, []\n"
     seen += "for name in ('begin_run', 'update_run', 'insert_ended_run'):\n"

@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 
 from jupyter_sky import clouds
+from jupyter_sky.base.errors import SkyUnreachable, SkyUsageError
+from jupyter_sky.base.remote import processes
+from jupyter_sky.base.remote.processes import FOREIGN_SECONDS
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.store.store import ClusterRow, Store
 from jupyter_sky.clouds import Machine
-from jupyter_sky.clouds.machine_records import launch_records
-from jupyter_sky.errors import SkyUnreachable, SkyUsageError
-from jupyter_sky.executor import stopped_clusters
-from jupyter_sky.executor.cluster_launch import await_other_launch
-from jupyter_sky.executor.clusters import ClusterRegistry
-from jupyter_sky.executor.reaper import reap_machines
-from jupyter_sky.executor.values import ClusterRequest
-from jupyter_sky.ledger import budget
-from jupyter_sky.offers import Offer
-from jupyter_sky.remote import processes
-from jupyter_sky.remote.processes import FOREIGN_SECONDS
-from jupyter_sky.store.store import ClusterRow, Store
+from jupyter_sky.clouds.launches.machine_records import launch_records
+from jupyter_sky.execution.clusters import stopped_clusters
+from jupyter_sky.execution.clusters.cluster_launch import await_other_launch
+from jupyter_sky.execution.clusters.clusters import ClusterRegistry
+from jupyter_sky.execution.clusters.values import ClusterRequest
+from jupyter_sky.execution.sessions.reaper import reap_machines
+from jupyter_sky.knowledge.ledger import budget
 
 OFFER = Offer("aws", "us-east-1", "p5.48xlarge", 192, 2048, price=98.32)
 FOREIGN = {"pid": os.getpid(), "born": 1.0, "boot": "of another machine", "host": "old-name.lan"}
@@ -316,10 +316,10 @@ def test_launch_that_others_gave_up_gives_its_machines_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A laptop sleeps while it launches; another process takes the launch for abandoned."""
-    from jupyter_sky.errors import SkyClusterLost
-    from jupyter_sky.executor import cluster_launch
-    from jupyter_sky.provisioner import Lease
-    from jupyter_sky.resources import Resources
+    from jupyter_sky.base.errors import SkyClusterLost
+    from jupyter_sky.base.requests.resources import Resources
+    from jupyter_sky.execution.clusters import cluster_launch
+    from jupyter_sky.machines.provisioner import Lease
 
     def provision(order: Any, report: Any, launched: Any) -> Lease:
         (row,) = other.store.starting_clusters()
@@ -344,9 +344,9 @@ def test_launch_that_others_gave_up_gives_its_machines_back(
 def test_paid_launch_is_refused_where_it_cannot_be_recorded(
     tmp_path: Path, own_data: None, cloud: ListedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jupyter_sky.errors import SkyStoreError
-    from jupyter_sky.executor import cluster_launch
-    from jupyter_sky.resources import Resources
+    from jupyter_sky.base.errors import SkyStoreError
+    from jupyter_sky.base.requests.resources import Resources
+    from jupyter_sky.execution.clusters import cluster_launch
 
     (tmp_path / "file").write_text("in the way")
     store = Store.open(tmp_path / "file" / "sky")
@@ -366,9 +366,9 @@ def test_account_of_a_launch_stays_open_until_its_machines_have_ended(
     after_launch: bool, known: ClusterRegistry, cloud: ListedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cloud does not answer when a failed launch is given back: it bills on."""
-    from jupyter_sky.executor import cluster_launch
-    from jupyter_sky.provisioner import Lease
-    from jupyter_sky.resources import Resources
+    from jupyter_sky.base.requests.resources import Resources
+    from jupyter_sky.execution.clusters import cluster_launch
+    from jupyter_sky.machines.provisioner import Lease
 
     def refuse(ids: list[str]) -> None:
         raise SkyUnreachable("the cloud does not answer")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.executor import run_record
-from jupyter_sky.executor.run_monitor import describe_loss
-from jupyter_sky.executor.run_record import RunRecord
-from jupyter_sky.executor.stop_requests import StopRequests
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.store.store import Store
+from jupyter_sky.execution.cells import run_record
+from jupyter_sky.execution.cells.run_monitor import describe_loss
+from jupyter_sky.execution.cells.run_record import RunRecord
+from jupyter_sky.execution.cells.stop_requests import StopRequests
 from tests.store.rows import CLUSTER, RUN
 
 

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky import clouds
-from jupyter_sky.api.doctor import describe_stopped
-from jupyter_sky.api.stopped_clusters import stopped_row
-from jupyter_sky.clouds import lease_watch, retries, stopped_machines
+from jupyter_sky.base.errors import SkyUnreachable, SkyUsageError
+from jupyter_sky.base.store.store import ClusterRow, Store
 from jupyter_sky.clouds.aws.driver import Aws
-from jupyter_sky.clouds.machine_records import launch_records
-from jupyter_sky.clouds.provider import CloudProvider
-from jupyter_sky.clouds.stopped_machines import StopPhase, stop_phase
-from jupyter_sky.errors import SkyUnreachable, SkyUsageError
-from jupyter_sky.executor import stopped_clusters, stopped_records
-from jupyter_sky.executor.clusters import ClusterRegistry
-from jupyter_sky.executor.reaper import reap_machines
-from jupyter_sky.ledger.ledger import Ledger
-from jupyter_sky.store.store import ClusterRow, Store
+from jupyter_sky.clouds.launches import lease_watch, retries, stopped_machines
+from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.clouds.launches.machine_records import launch_records
+from jupyter_sky.clouds.launches.stopped_machines import StopPhase, stop_phase
+from jupyter_sky.execution.clusters import stopped_clusters, stopped_records
+from jupyter_sky.execution.clusters.clusters import ClusterRegistry
+from jupyter_sky.execution.sessions.reaper import reap_machines
+from jupyter_sky.interfaces.api.doctor import describe_stopped
+from jupyter_sky.interfaces.api.stopped_clusters import stopped_row
+from jupyter_sky.knowledge.ledger.ledger import Ledger
 from tests.clouds.aws_cases import (
     account_fixture,
     create,

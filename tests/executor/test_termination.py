@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from jupyter_sky import clouds
+from jupyter_sky.base.errors import SkyNotEnded, SkyUnreachable, SkyUsageError
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.store.store import ClusterRow, Store
 from jupyter_sky.clouds import Machine
-from jupyter_sky.errors import SkyNotEnded, SkyUnreachable, SkyUsageError
-from jupyter_sky.executor.session import Session
-from jupyter_sky.executor.termination import end_clusters
-from jupyter_sky.magics import confirmation
-from jupyter_sky.offers import Offer
-from jupyter_sky.store.store import ClusterRow, Store
+from jupyter_sky.execution.clusters.termination import end_clusters
+from jupyter_sky.execution.sessions.session import Session
+from jupyter_sky.interfaces.api import confirmation
 from tests.conftest import Notebook, processes_of, wait_until
 from tests.store.rows import CLUSTER, RUN
 
@@ -127,7 +127,7 @@ def test_orphans_of_one_name_end_each_in_its_cloud(session: Session, recorded: R
 def test_launch_whose_process_is_dead_is_ended_and_a_living_one_is_not(
     session: Session, recorded: Recorded
 ) -> None:
-    from jupyter_sky.remote import processes
+    from jupyter_sky.base.remote import processes
 
     dead = {"token": "t-1", "launcher": DEAD}
     put(session.store, "dead", state="starting", connection=dead, machines=[], renewed=0.0)

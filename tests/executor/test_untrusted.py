@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jupyter_sky.executor.untrusted_output import is_untrusted
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.store.store import Store
+from jupyter_sky.execution.cells.untrusted_output import is_untrusted
 from tests.conftest import Notebook, wait_until
 
 pytestmark = pytest.mark.slow
@@ -54,7 +54,7 @@ def test_pickle_of_a_lying_engine_is_not_opened(notebook: Notebook, tmp_path: ob
     canary = f"{tmp_path}/canary"
     lie = (
         f"{EVIL.format(canary=canary)}\n"
-        "from jupyter_sky.engines.wire.values import Parcel\n"
+        "from jupyter_sky.machines.engines.wire.values import Parcel\n"
         "namespace = get_ipython().kernel.engine_namespace\n"
         "namespace.describe_output = lambda *a: Parcel.of(Evil()).inline()\n"
         "namespace.describe_result = lambda *a: Parcel.of(Evil()).inline()\n"

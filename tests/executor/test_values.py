@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from jupyter_sky.cell_options.values import CellOptions, CellOutput
-from jupyter_sky.errors import SkyBudget, SkyTimeout, SkyTransferError
-from jupyter_sky.executor.notebook_history import NO_HISTORY
-from jupyter_sky.executor.transfer_progress import TransferReporter
-from jupyter_sky.executor.values import Reply, RunLimits, Sending
+from jupyter_sky.base.errors import SkyBudget, SkyTimeout, SkyTransferError
+from jupyter_sky.base.requests.cell_options.values import CellOptions, CellOutput
+from jupyter_sky.execution.cells.notebook_history import NO_HISTORY
+from jupyter_sky.execution.clusters.values import Reply, RunLimits, Sending
+from jupyter_sky.execution.files.transfer_progress import TransferReporter
 from tests.store.test_store import CLUSTER
 
 

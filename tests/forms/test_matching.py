@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from jupyter_sky.catalog import load
-from jupyter_sky.cell_options.schema import BY_DEST, OPTIONS
-from jupyter_sky.clouds.launch_support import is_launchable
+from jupyter_sky.base.clouds.facts import HyperstackFacts
+from jupyter_sky.base.requests.cell_options.schema import BY_DEST, OPTIONS
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds.launches.launch_support import is_launchable
 from jupyter_sky.clouds.local import machine_size
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.forms import Fields, match, placement_text, schema
-from jupyter_sky.forms.completion import CompletionContext, complete
-from jupyter_sky.forms.matching import summary
-from jupyter_sky.provider.facts import HyperstackFacts
-from jupyter_sky.resources import Resources
+from jupyter_sky.interfaces.forms import Fields, match, placement_text, schema
+from jupyter_sky.interfaces.forms.completion import CompletionContext, complete
+from jupyter_sky.interfaces.forms.matching import summary
+from jupyter_sky.knowledge.catalog import load
 from tests.store.rows import CLUSTER
 
 
@@ -23,7 +23,9 @@ from tests.store.rows import CLUSTER
 def alone(monkeypatch, tmp_path):
     """No files of this user, no accounts of clouds."""
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
-    monkeypatch.setattr("jupyter_sky.provisioner.placement.usable_providers", lambda need: ())
+    monkeypatch.setattr(
+        "jupyter_sky.machines.provisioner.placement.usable_providers", lambda need: ()
+    )
     Sky.clear_instance()
     yield
     Sky.clear_instance()
@@ -95,7 +97,9 @@ def test_without_an_account_it_says_so():
 
 
 def test_with_an_account_it_is_where_a_launch_would_go(monkeypatch):
-    monkeypatch.setattr("jupyter_sky.provisioner.placement.usable_providers", lambda need: ("aws",))
+    monkeypatch.setattr(
+        "jupyter_sky.machines.provisioner.placement.usable_providers", lambda need: ("aws",)
+    )
     words = placement_text(Fields({"gpus": "V100:1"}))
     assert (
         words.startswith("would run on aws ") and "p3.2xlarge, $" in words and " spot" not in words

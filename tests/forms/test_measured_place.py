@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky import tracker
-from jupyter_sky.forms.completion import CompletionContext
-from jupyter_sky.forms.measured_place import measured_place
-from jupyter_sky.forms.rpc import make_handlers
-from jupyter_sky.offers import Offer
-from jupyter_sky.store.store import Store
-from jupyter_sky.tracker.observations import Place
-from jupyter_sky.tracker.transfer_rates import TransferObservation
+from jupyter_sky.base.requests.offers import Offer, Place
+from jupyter_sky.base.store.store import Store
+from jupyter_sky.interfaces.forms.completion import CompletionContext
+from jupyter_sky.interfaces.forms.measured_place import measured_place
+from jupyter_sky.interfaces.forms.rpc import make_handlers
+from jupyter_sky.knowledge.tracker.transfer_rates import TransferObservation
 from tests.store.rows import CLUSTER, RUN
 
 DAY = 86400.0

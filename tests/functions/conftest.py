@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.engines.node import instance
-from jupyter_sky.executor import session as sessions
-from jupyter_sky.functions import active_pools
-from jupyter_sky.functions.compute import Compute
-from jupyter_sky.functions.pool import Pool
-from jupyter_sky.functions.shared.shared_state_server import SharedStateProcess
-from jupyter_sky.functions.specs import Worker
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.execution.functions.calls import active_pools
+from jupyter_sky.execution.functions.images.specs import Worker
+from jupyter_sky.execution.functions.pools.compute import Compute
+from jupyter_sky.execution.functions.pools.pool import Pool
+from jupyter_sky.execution.sessions import session as sessions
+from jupyter_sky.machines.engines.controller.shared_state_process import SharedStateProcess
+from jupyter_sky.machines.engines.node import instance
 from tests.conftest import clean
 from tests.functions.shared_state_tasks import topology
 
@@ -94,8 +94,8 @@ def task(shared_state_process: SharedStateProcess) -> Iterator[Callable[..., sub
 
     def start(code: str, node: int = 0, nodes: int = 1) -> subprocess.Popen:
         before = (
-            "import jupyter_sky.functions.shared.collections as sky\n"
-            "from jupyter_sky.engines.node import instance\n"
+            "import jupyter_sky.execution.functions.shared.collections as sky\n"
+            "from jupyter_sky.machines.engines.node import instance\n"
             f"instance.running_task({topology(shared_state_process, node, nodes)!r}).__enter__()\n"
         )
         made.append(

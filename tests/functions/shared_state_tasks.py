@@ -6,8 +6,8 @@ import subprocess
 from dataclasses import asdict
 from typing import Any
 
-from jupyter_sky.engines.node.instance import InstanceInfo
-from jupyter_sky.functions.shared.shared_state_server import SharedStateProcess
+from jupyter_sky.machines.engines.controller.shared_state_process import SharedStateProcess
+from jupyter_sky.machines.engines.node.instance import InstanceInfo
 
 
 def topology(

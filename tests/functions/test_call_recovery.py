@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.engines.node.engine_process import ENGINE_VARIABLE
-from jupyter_sky.engines.node.notices import NOTICES_FILE
-from jupyter_sky.errors import SkyCancelled, SkyTaskLost, SkyUsageError
-from jupyter_sky.functions.nodes import PoolNode
-from jupyter_sky.functions.output import OutputSink
-from jupyter_sky.functions.pool import Pool
-from jupyter_sky.functions.results import ResultHandler
-from jupyter_sky.functions.sent_batch import SentBatch
-from jupyter_sky.functions.tasks import CallTask, PackedCall, RemoteFuture
+from jupyter_sky.base.errors import SkyCancelled, SkyTaskLost, SkyUsageError
+from jupyter_sky.execution.functions.calls.nodes import PoolNode
+from jupyter_sky.execution.functions.calls.output import OutputSink
+from jupyter_sky.execution.functions.calls.results import ResultHandler
+from jupyter_sky.execution.functions.calls.sent_batch import SentBatch
+from jupyter_sky.execution.functions.calls.tasks import CallTask, PackedCall, RemoteFuture
+from jupyter_sky.execution.functions.pools.pool import Pool
+from jupyter_sky.machines.engines.node.engine_process import ENGINE_VARIABLE
+from jupyter_sky.machines.engines.node.notices import NOTICES_FILE
 
 slow = pytest.mark.slow
 
@@ -163,9 +163,9 @@ def test_at_most_once_and_again_do_not_go_together() -> None:
 
 
 def test_a_save_that_is_too_large_names_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    from jupyter_sky.checkpoints import call_saves
-    from jupyter_sky.checkpoints.places import PlaceError, SaveNumber
-    from jupyter_sky.checkpoints.save_format import pack_state
+    from jupyter_sky.execution.checkpoints import call_saves
+    from jupyter_sky.execution.checkpoints.places import PlaceError, SaveNumber
+    from jupyter_sky.execution.checkpoints.save_format import pack_state
 
     monkeypatch.setattr(call_saves, "MAX_SAVE_BYTES", 1000)
     sent: list[str] = []

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyTimeout, SkyTransferError, SkyUsageError
-from jupyter_sky.functions.node.surroundings import WorkingDirectory
-from jupyter_sky.functions.pool import Pool
+from jupyter_sky.base.errors import SkyTimeout, SkyTransferError, SkyUsageError
+from jupyter_sky.execution.functions.node.surroundings import WorkingDirectory
+from jupyter_sky.execution.functions.pools.pool import Pool
 
 
 @sky.function

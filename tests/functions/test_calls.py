@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyError, SkyTransferError, SkyUsageError
-from jupyter_sky.functions import memory_files
-from jupyter_sky.functions.pool import Pool
-from jupyter_sky.functions.tasks import RemoteError
+from jupyter_sky.base.errors import SkyError, SkyTransferError, SkyUsageError
+from jupyter_sky.execution.functions.calls.tasks import RemoteError
+from jupyter_sky.execution.functions.pools.pool import Pool
+from jupyter_sky.execution.serialization import memory_files
 
 pytestmark = pytest.mark.slow
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.node import instance
-from jupyter_sky.errors import SkyTransferError, SkyUsageError
-from jupyter_sky.functions.shared import collections
-from jupyter_sky.functions.shared.key_encoding import encode_key
-from jupyter_sky.functions.shared.shared_state_server import SharedStateProcess
+from jupyter_sky.base.errors import SkyTransferError, SkyUsageError
+from jupyter_sky.execution.functions.shared import collections
+from jupyter_sky.execution.functions.shared.key_encoding import encode_key
+from jupyter_sky.machines.engines.controller.shared_state_process import SharedStateProcess
+from jupyter_sky.machines.engines.node import instance
 from tests.conftest import wait_until
 from tests.functions.shared_state_tasks import output_of, topology
 
@@ -191,7 +191,7 @@ def test_barrier_exchanges_values(
     shared_state_process: SharedStateProcess, task: Callable[..., Any]
 ) -> None:
     code = """
-    from jupyter_sky.engines.node.instance import instance_info
+    from jupyter_sky.machines.engines.node.instance import instance_info
     print(sorted(sky.barrier("x").exchange(instance_info().node * 10)))
     """
     met = [task(code, node, 3) for node in range(3)]
@@ -206,7 +206,7 @@ def test_object_kinds_have_separate_names(where: str) -> None:
 
 
 def test_many_names_slow_nothing_down() -> None:
-    from jupyter_sky.functions.shared.shared_state import SharedState
+    from jupyter_sky.execution.functions.shared.shared_state import SharedState
 
     shared_state = SharedState()
     for number in range(1, 2001):

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.node import instance
-from jupyter_sky.errors import SkySharedLost
-from jupyter_sky.functions.shared import collections, shared_client
-from jupyter_sky.functions.shared.shared_state_server import SharedStateProcess
+from jupyter_sky.base.errors import SkySharedLost
+from jupyter_sky.execution.functions.shared import collections, shared_client
+from jupyter_sky.machines.engines.controller.shared_state_process import SharedStateProcess
+from jupyter_sky.machines.engines.node import instance
 from tests.conftest import wait_until
 from tests.functions.shared_state_tasks import output_of, topology
 

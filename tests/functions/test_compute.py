@@ -13,12 +13,12 @@ import psutil
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyNoCapacity, SkyNoOffer, SkyPermission, SkyUsageError
-from jupyter_sky.executor.cluster import ClusterHandle
-from jupyter_sky.functions import result_stream
-from jupyter_sky.functions.active_pools import active
-from jupyter_sky.functions.launch import ClusterLauncher
-from jupyter_sky.offers import Offer
+from jupyter_sky.base.errors import SkyNoCapacity, SkyNoOffer, SkyPermission, SkyUsageError
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.execution.clusters.cluster import ClusterHandle
+from jupyter_sky.execution.functions.calls import result_stream
+from jupyter_sky.execution.functions.calls.active_pools import active
+from jupyter_sky.execution.functions.pools.launch import ClusterLauncher
 from tests.conftest import processes_of, wait_until
 
 pytestmark = pytest.mark.slow

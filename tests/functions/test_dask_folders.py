@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.services import dask_processes
+from jupyter_sky.machines.services import dask_processes
 from tests.conftest import WAIT, wait_until
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.executor import session as sessions
-from jupyter_sky.functions.pool import Pool
-from jupyter_sky.storage import stores
-from jupyter_sky.storage.errors import SkyObjectMissing
-from jupyter_sky.storage.signing import BearerToken
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.execution.functions.pools.pool import Pool
+from jupyter_sky.execution.sessions import session as sessions
+from jupyter_sky.machines.storage.stores import stores
+from jupyter_sky.machines.storage.stores.errors import SkyObjectMissing
+from jupyter_sky.machines.storage.stores.signing import BearerToken
 from tests.conftest import wait_until
 from tests.emulators.object_store import ObjectStore
 from tests.emulators.object_store.token_exchange import TokenExchange

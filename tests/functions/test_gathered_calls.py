@@ -11,15 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyTimeout
-from jupyter_sky.functions.call_durations import CallDurations
-from jupyter_sky.functions.call_queue import CallQueue
-from jupyter_sky.functions.gathered_calls import GatheredCalls, PlainCalls, find_plain_calls
-from jupyter_sky.functions.node.call_batch import CallBatch
-from jupyter_sky.functions.nodes import PoolNode
-from jupyter_sky.functions.output import OutputSink
-from jupyter_sky.functions.progress import CallCounter
-from jupyter_sky.functions.sent_batch import SentBatch
+from jupyter_sky.base.errors import SkyTimeout
+from jupyter_sky.execution.functions.calls.call_durations import CallDurations
+from jupyter_sky.execution.functions.calls.call_queue import CallQueue
+from jupyter_sky.execution.functions.calls.gathered_calls import (
+    GatheredCalls,
+    PlainCalls,
+    find_plain_calls,
+)
+from jupyter_sky.execution.functions.calls.nodes import PoolNode
+from jupyter_sky.execution.functions.calls.output import OutputSink
+from jupyter_sky.execution.functions.calls.progress import CallCounter
+from jupyter_sky.execution.functions.calls.sent_batch import SentBatch
+from jupyter_sky.execution.functions.node.call_batch import CallBatch
 
 NODE: Any = object.__new__(PoolNode)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.functions.notices import restart_notice
-from jupyter_sky.functions.pool import Pool
+from jupyter_sky.execution.functions.calls.notices import restart_notice
+from jupyter_sky.execution.functions.pools.pool import Pool
 from tests.conftest import wait_until
 
 MATCHES = 28

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyTaskLost
-from jupyter_sky.functions import plugins
-from jupyter_sky.functions.compute import Compute
-from jupyter_sky.functions.pool import Pool
+from jupyter_sky.base.errors import SkyTaskLost
+from jupyter_sky.execution.functions import plugins
+from jupyter_sky.execution.functions.pools.compute import Compute
+from jupyter_sky.execution.functions.pools.pool import Pool
 from tests.functions.test_plugins import added_up, gathered, speaks_pmi
 from tests.functions.test_torch import total
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.node import file_cache
-from jupyter_sky.engines.node.file_cache import FileTree
-from jupyter_sky.errors import SkyBootstrapError, SkyUsageError
-from jupyter_sky.functions.image import Image
-from jupyter_sky.functions.node import image_install
-from jupyter_sky.functions.node.image_install import included_files
-from jupyter_sky.package_sync import plan
-from jupyter_sky.package_sync.indexes import IndexSettings
+from jupyter_sky.base.errors import SkyBootstrapError, SkyUsageError
+from jupyter_sky.execution.functions.images.image import Image
+from jupyter_sky.execution.functions.node import image_install
+from jupyter_sky.execution.functions.node.image_install import included_files
+from jupyter_sky.machines.engines.node import file_cache
+from jupyter_sky.machines.engines.node.file_cache import FileTree
+from jupyter_sky.machines.packages import plan
+from jupyter_sky.machines.packages.indexes import IndexSettings
 from tests.package_sync.installed_packages import Index, install
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"

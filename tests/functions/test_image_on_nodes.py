@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines.node.instance import InstanceInfo, instance_info
-from jupyter_sky.errors import SkyBootstrapError
-from jupyter_sky.functions.compute import Compute
-from jupyter_sky.functions.image import Image
-from jupyter_sky.functions.image_bootstrap import prepare_nodes
-from jupyter_sky.functions.lazy_calls import function
-from jupyter_sky.functions.pool import Pool
+from jupyter_sky.base.errors import SkyBootstrapError
+from jupyter_sky.execution.functions.calls.lazy_calls import function
+from jupyter_sky.execution.functions.images.image import Image
+from jupyter_sky.execution.functions.pools.compute import Compute
+from jupyter_sky.execution.functions.pools.image_bootstrap import prepare_nodes
+from jupyter_sky.execution.functions.pools.pool import Pool
+from jupyter_sky.machines.engines.node.instance import InstanceInfo, instance_info
 from tests.emulators.hosts import USABLE, SshHost
 from tests.executor.test_environment import wheel
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.node import instance
-from jupyter_sky.engines.node.instance import InstanceInfo, Peer, instance_info
-from jupyter_sky.errors import SkyError
+from jupyter_sky.base.errors import SkyError
+from jupyter_sky.machines.engines.node import instance
+from jupyter_sky.machines.engines.node.instance import InstanceInfo, Peer, instance_info
 
 PEERS = (Peer(0, "10.0.0.4"), Peer(1, "10.0.0.5"))
 INFO = InstanceInfo(1, 2, "10.0.0.4", 23456, "train", "A100", 8, PEERS, workers_per_node=2)
@@ -45,7 +45,7 @@ def test_variables_of_torchrun_and_skypilot() -> None:
     with instance.running_task(TOPOLOGY):
         code = """if True:
         import os
-        from jupyter_sky.engines.node.instance import instance_info
+        from jupyter_sky.machines.engines.node.instance import instance_info
         names = "MASTER_ADDR MASTER_PORT RANK WORLD_SIZE LOCAL_RANK SKYPILOT_NODE_RANK"
         print(*[os.environ[n] for n in names.split()], os.environ["SKYPILOT_NUM_NODES"])
         print(os.environ["SKYPILOT_NODE_IPS"].split(), os.environ["SKYPILOT_NUM_GPUS_PER_NODE"])

@@ -13,9 +13,9 @@ import cloudpickle
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.functions.lazy_calls import Group, PendingFunction
-from jupyter_sky.functions.retry import Retry
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.execution.functions.calls.lazy_calls import Group, PendingFunction
+from jupyter_sky.execution.functions.calls.retry import Retry
 
 RAN: list[Any] = []
 

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.wire.values import Parcel
-from jupyter_sky.functions import local_modules
-from jupyter_sky.functions.compute import Compute
-from jupyter_sky.functions.image import Image
-from jupyter_sky.functions.lazy_calls import function
-from jupyter_sky.functions.local_modules import LocalModules
-from jupyter_sky.functions.plugins import joblib as joblib_plugin
-from jupyter_sky.functions.pool import Pool
-from jupyter_sky.package_sync import plan
+from jupyter_sky.execution.functions.calls.lazy_calls import function
+from jupyter_sky.execution.functions.images.image import Image
+from jupyter_sky.execution.functions.plugins import joblib as joblib_plugin
+from jupyter_sky.execution.functions.pools.compute import Compute
+from jupyter_sky.execution.functions.pools.pool import Pool
+from jupyter_sky.execution.serialization import local_modules
+from jupyter_sky.execution.serialization.local_modules import LocalModules
+from jupyter_sky.machines.engines.wire.values import Parcel
+from jupyter_sky.machines.packages import plan
 from tests.emulators.hosts import USABLE, SshHost
 from tests.package_sync.installed_packages import install
 

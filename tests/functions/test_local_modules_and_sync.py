@@ -7,11 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines.node import file_cache
-from jupyter_sky.engines.node import sent_modules as sent_modules_file
-from jupyter_sky.engines.node.sent_modules import SentModules, load_for_cell, load_with_modules
-from jupyter_sky.engines.wire.values import Parcel
-from jupyter_sky.functions.local_modules import LocalModules, as_sent, dumps_with_modules
+from jupyter_sky.execution.serialization.local_modules import (
+    LocalModules,
+    as_sent,
+    dumps_with_modules,
+)
+from jupyter_sky.machines.engines.node import file_cache
+from jupyter_sky.machines.engines.node import sent_modules as sent_modules_file
+from jupyter_sky.machines.engines.node.sent_modules import (
+    SentModules,
+    load_for_cell,
+    load_with_modules,
+)
+from jupyter_sky.machines.engines.wire.values import Parcel
 
 
 @pytest.fixture

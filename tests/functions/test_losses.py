@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyClusterLost, SkyError, SkyTaskLost
-from jupyter_sky.functions.pool import Pool
+from jupyter_sky.base.errors import SkyClusterLost, SkyError, SkyTaskLost
+from jupyter_sky.execution.functions.pools.pool import Pool
 from tests.conftest import processes_of, wait_until
 
 pytestmark = pytest.mark.slow

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.functions import memory_files
-from jupyter_sky.functions.memory_files import MemoryFile, map_file, read_file
-from jupyter_sky.functions.node.result_files import ResultFiles
-from jupyter_sky.functions.payload import ArgumentBlobs
-from jupyter_sky.functions.pool import Pool
+from jupyter_sky.execution.functions.node.result_files import ResultFiles
+from jupyter_sky.execution.functions.pools.pool import Pool
+from jupyter_sky.execution.serialization import memory_files
+from jupyter_sky.execution.serialization.memory_files import MemoryFile, map_file, read_file
+from jupyter_sky.execution.serialization.payload import ArgumentBlobs
 
 COUNT = 500_000
 """Numbers of an array of 4 MB."""

@@ -11,9 +11,9 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from jupyter_sky.functions.lazy_calls import Function, PendingFunction, function
-from jupyter_sky.functions.output import silent
-from jupyter_sky.functions.pool import Pool
+from jupyter_sky.execution.functions.calls.lazy_calls import Function, PendingFunction, function
+from jupyter_sky.execution.functions.calls.output import silent
+from jupyter_sky.execution.functions.pools.pool import Pool
 
 
 @dataclass

@@ -16,12 +16,17 @@ from typing import Any
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyBootstrapError, SkyTransferError, SkyUsageError, SkyVersionError
-from jupyter_sky.functions.lazy_calls import Function
-from jupyter_sky.functions.node.image_install import PackageRequest
-from jupyter_sky.functions.node.other_python import end_workers, find_python
-from jupyter_sky.functions.pool import Pool
-from jupyter_sky.functions.portable import make_portable
+from jupyter_sky.base.errors import (
+    SkyBootstrapError,
+    SkyTransferError,
+    SkyUsageError,
+    SkyVersionError,
+)
+from jupyter_sky.execution.functions.calls.lazy_calls import Function
+from jupyter_sky.execution.functions.images.portable import make_portable
+from jupyter_sky.execution.functions.node.image_install import PackageRequest
+from jupyter_sky.execution.functions.node.other_python import end_workers, find_python
+from jupyter_sky.execution.functions.pools.pool import Pool
 from tests.conftest import wait_until
 from tests.functions.test_image_on_nodes import project
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.functions.output import OutputSink
-from jupyter_sky.functions.pool import Pool
+from jupyter_sky.execution.functions.calls.output import OutputSink
+from jupyter_sky.execution.functions.pools.pool import Pool
 from tests.conftest import wait_until
 
 pytestmark = pytest.mark.slow

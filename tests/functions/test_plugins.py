@@ -16,13 +16,13 @@ from urllib.request import HTTPCookieProcessor, build_opener, urlopen
 import psutil
 import pytest
 
-from jupyter_sky.engines.node.instance import instance_info
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.functions import plugins
-from jupyter_sky.functions.compute import Compute
-from jupyter_sky.functions.lazy_calls import function
-from jupyter_sky.functions.pool import Pool
-from jupyter_sky.functions.specs import Worker
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.execution.functions import plugins
+from jupyter_sky.execution.functions.calls.lazy_calls import function
+from jupyter_sky.execution.functions.images.specs import Worker
+from jupyter_sky.execution.functions.pools.compute import Compute
+from jupyter_sky.execution.functions.pools.pool import Pool
+from jupyter_sky.machines.engines.node.instance import instance_info
 from tests.conftest import wait_until
 
 pytestmark = pytest.mark.slow
@@ -77,7 +77,7 @@ def test_scikit_learn_grid_search(data: Any) -> None:
 def test_joblib_without_a_pool(data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from joblib import Parallel, delayed, parallel_backend
 
-    from jupyter_sky.functions import active_pools
+    from jupyter_sky.execution.functions.calls import active_pools
 
     monkeypatch.setattr(active_pools, "_active", [])
     plugins.joblib()
@@ -159,7 +159,7 @@ def test_keras_and_accelerate_train_on_two_nodes(data: Any) -> None:
 def dask_processes() -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter(["cmdline"]):
-        if "jupyter_sky.services.dask_processes" in (process.info["cmdline"] or ()):
+        if "jupyter_sky.machines.services.dask_processes" in (process.info["cmdline"] or ()):
             found.append(process)
     return found
 
@@ -286,7 +286,7 @@ def test_one_mpi_world_of_all_nodes(data: Any) -> None:
 
 
 def test_pmi_requests() -> None:
-    from jupyter_sky.functions.plugins.mpi_world import PmiServer
+    from jupyter_sky.execution.functions.plugins.mpi_world import PmiServer
 
     manager = PmiServer("alone", 1)
     for asked, answer in {
@@ -312,7 +312,7 @@ def test_concurrent_calls_are_refused(data: Any, plugin: Any) -> None:
 
 
 def test_threads_meet_at_the_barriers_of_their_own_broadcast(compute: Pool) -> None:
-    from jupyter_sky.functions.plugins.rendezvous import exchange
+    from jupyter_sky.execution.functions.plugins.rendezvous import exchange
 
     def meet() -> list[int]:
         return sorted(exchange("test", instance_info().node))

@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyBootstrapError, SkyNoOffer
-from jupyter_sky.executor import session as sessions
-from jupyter_sky.executor.clusters import ClusterRegistry
-from jupyter_sky.executor.values import ClusterRequest
-from jupyter_sky.functions import autoscaler
-from jupyter_sky.functions.compute import Compute
-from jupyter_sky.functions.launch import ClusterLauncher
-from jupyter_sky.offers import Offer
-from jupyter_sky.provisioner import placement
-from jupyter_sky.provisioner.broker import LOST_STAGE
-from jupyter_sky.provisioner.placement import decide_placement
-from jupyter_sky.resources import Resources
+from jupyter_sky.base.errors import SkyBootstrapError, SkyNoOffer
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.execution.clusters.clusters import ClusterRegistry
+from jupyter_sky.execution.clusters.values import ClusterRequest
+from jupyter_sky.execution.functions.pools import autoscaler
+from jupyter_sky.execution.functions.pools.compute import Compute
+from jupyter_sky.execution.functions.pools.launch import ClusterLauncher
+from jupyter_sky.execution.sessions import session as sessions
+from jupyter_sky.machines.provisioner import placement
+from jupyter_sky.machines.provisioner.broker import LOST_STAGE
+from jupyter_sky.machines.provisioner.placement import decide_placement
 from tests.conftest import wait_until
 
 PRICE = 1.0

@@ -14,14 +14,14 @@ import psutil
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.api.clusters import provision_log
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyTaskLost
-from jupyter_sky.functions.pool import Pool
-from jupyter_sky.functions.shared.state_replica import StateReplica
-from jupyter_sky.functions.twin_launch import LATEST_LAUNCHES
-from jupyter_sky.provisioner.launch_stages import format_stages
-from jupyter_sky.provisioner.ssh_launch import STAGES
+from jupyter_sky.base.errors import SkyTaskLost
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.execution.functions.pools.pool import Pool
+from jupyter_sky.execution.functions.pools.state_replica import StateReplica
+from jupyter_sky.execution.functions.pools.twin_launch import LATEST_LAUNCHES
+from jupyter_sky.interfaces.api.clusters import provision_log
+from jupyter_sky.machines.provisioner.launch_stages import format_stages
+from jupyter_sky.machines.provisioner.ssh_launch import STAGES
 from tests.conftest import processes_of, wait_until
 from tests.emulators.hosts import USABLE
 from tests.emulators.loopback import Loopback, loopback

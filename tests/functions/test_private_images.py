@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.functions.compute import Compute
-from jupyter_sky.functions.image import Image
-from jupyter_sky.functions.lazy_calls import function
+from jupyter_sky.execution.functions.calls.lazy_calls import function
+from jupyter_sky.execution.functions.images.image import Image
+from jupyter_sky.execution.functions.pools.compute import Compute
 from tests.emulators.hosts import USABLE, SshHost
 from tests.package_sync.installed_packages import Index, install
 

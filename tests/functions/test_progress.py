@@ -12,11 +12,19 @@ from typing import Any
 import pytest
 from bs4 import BeautifulSoup
 
-from jupyter_sky.functions import progress as module
-from jupyter_sky.functions.progress import CallCounter, GatherProgress, show_progress
-from jupyter_sky.functions.progress_text import ProgressLine, ProgressOutput, to_text
-from jupyter_sky.functions.tasks import RemoteFuture
-from jupyter_sky.widgets.progress import to_html
+from jupyter_sky.execution.functions.calls import progress as module
+from jupyter_sky.execution.functions.calls.progress import (
+    CallCounter,
+    GatherProgress,
+    show_progress,
+)
+from jupyter_sky.execution.functions.calls.progress_text import (
+    ProgressLine,
+    ProgressOutput,
+    to_text,
+)
+from jupyter_sky.execution.functions.calls.tasks import RemoteFuture
+from jupyter_sky.interfaces.widgets.progress import to_html
 
 
 def futures_of(count: int) -> list[RemoteFuture[int]]:

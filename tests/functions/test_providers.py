@@ -11,16 +11,20 @@ from typing import Any
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.accelerators import accelerator
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.functions import providers
-from jupyter_sky.offers import InstanceType, Offer
-from jupyter_sky.provider import Provider
-from jupyter_sky.provider.facts import BUILT_IN
+from jupyter_sky.base.clouds.facts import BUILT_IN
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.accelerators import accelerator
+from jupyter_sky.base.requests.offers import InstanceType, Offer
+from jupyter_sky.clouds.provider import Provider
+from jupyter_sky.execution.functions.pools import providers
+
+PROVIDERS = """
+AWS Azure Container GCP Hyperstack Kubernetes Lambda Local Nebius RunPod SSH Slurm VastAI Verda
+"""
 
 
 def test_every_cloud_has_provider() -> None:
-    made = {name: getattr(sky, name)() for name in sky._PROVIDERS}
+    made = {name: getattr(sky, name)() for name in PROVIDERS.split()}
     assert {each.name for each in made.values()} == {*BUILT_IN}
     assert made["VastAI"].name == "vast" and made["Container"] != made["Kubernetes"]
     assert pickle.loads(pickle.dumps(made["AWS"])) == providers.AWS()
@@ -91,9 +95,11 @@ def test_billing_unit_of_offers(cloud: str, unit: str) -> None:
 def test_frameworks_are_imported_when_they_are_used() -> None:
     code = (
         "import sys\n"
-        "from jupyter_sky.functions import plugins, image, shard\n"
-        "from jupyter_sky.functions.shared import collections\n"
-        "from jupyter_sky.functions.plugins import dask\n"
+        "from jupyter_sky.execution.functions import plugins\n"
+        "from jupyter_sky.execution.functions.calls import shard\n"
+        "from jupyter_sky.execution.functions.images import image\n"
+        "from jupyter_sky.execution.functions.shared import collections\n"
+        "from jupyter_sky.execution.functions.plugins import dask\n"
         "plugins.torch(), plugins.jax(), plugins.mpi(), shard.shard([1]), collections.Dict('d')\n"
         "heavy = 'dask distributed torch jax sklearn joblib mpi4py numpy pandas'.split()\n"
         "print([name for name in heavy if name in sys.modules])\n"

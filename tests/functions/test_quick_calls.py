@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyError, SkyTimeout
-from jupyter_sky.functions.nodes import PoolNode
-from jupyter_sky.functions.pool import Pool
+from jupyter_sky.base.errors import SkyError, SkyTimeout
+from jupyter_sky.execution.functions.calls.nodes import PoolNode
+from jupyter_sky.execution.functions.pools.pool import Pool
 
 pytestmark = pytest.mark.slow
 

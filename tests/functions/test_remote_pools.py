@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.engines.client.client import DirectClient
-from jupyter_sky.errors import SkyTaskLost, SkyTimeout
-from jupyter_sky.functions.pool import Pool
+from jupyter_sky.base.errors import SkyTaskLost, SkyTimeout
+from jupyter_sky.execution.functions.pools.pool import Pool
+from jupyter_sky.machines.engines.client.client import DirectClient
 from tests.conftest import wait_until
 from tests.emulators.hosts import USABLE, SshHost
 

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from jupyter_sky.functions.plugins.process_groups import listen
+from jupyter_sky.execution.functions.plugins.process_groups import listen
 
 
 def test_nodes_meet_at_one_address_only() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.errors import (
+from jupyter_sky.base.errors import (
     SkyBudget,
     SkyClusterLost,
     SkyError,
@@ -17,23 +17,22 @@ from jupyter_sky.errors import (
     SkyPermission,
     SkyPreempted,
 )
-from jupyter_sky.executor.cluster import essential_machines, is_intended
-from jupyter_sky.executor.cluster_records import _filter_ended
-from jupyter_sky.executor.lost_machines import without_machine
-from jupyter_sky.executor.values import ClusterRequest
-from jupyter_sky.functions.launch import ClusterLauncher
-from jupyter_sky.functions.replacement import (
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.store.store import ClusterRow
+from jupyter_sky.clouds.provider.values import Machine
+from jupyter_sky.execution.clusters.cluster import essential_machines, is_intended
+from jupyter_sky.execution.clusters.cluster_records import _filter_ended, observed_ends
+from jupyter_sky.execution.clusters.lost_machines import without_machine
+from jupyter_sky.execution.clusters.values import ClusterRequest
+from jupyter_sky.execution.functions.pools.launch import ClusterLauncher
+from jupyter_sky.execution.functions.pools.replacement import (
     MAX_IN_VAIN,
     is_replaceable,
     ranks_to_replace,
     retry_delay,
     searches,
 )
-from jupyter_sky.offers import Offer
-from jupyter_sky.provider.values import Machine
-from jupyter_sky.resources import Resources
-from jupyter_sky.store.store import ClusterRow
-from jupyter_sky.tracker.cluster_ends import observed_ends
 
 SPOT = Offer("aws", "us-east-1", "g5.xlarge", 4, 16, zone="us-east-1a", spot=True, price=1.0)
 

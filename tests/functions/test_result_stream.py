@@ -13,10 +13,14 @@ import numpy as np
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyTransferError
-from jupyter_sky.functions.pool import Pool
-from jupyter_sky.functions.result_stream import WINDOW_BYTES, ResultStream, window_calls
-from jupyter_sky.functions.tasks import RemoteFuture
+from jupyter_sky.base.errors import SkyTransferError
+from jupyter_sky.execution.functions.calls.result_stream import (
+    WINDOW_BYTES,
+    ResultStream,
+    window_calls,
+)
+from jupyter_sky.execution.functions.calls.tasks import RemoteFuture
+from jupyter_sky.execution.functions.pools.pool import Pool
 
 
 @pytest.mark.parametrize(

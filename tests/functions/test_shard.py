@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jupyter_sky.engines.node import instance
-from jupyter_sky.engines.node.instance import InstanceInfo
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.functions.shard import shard
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.execution.functions.calls.shard import shard
+from jupyter_sky.machines.engines.node import instance
+from jupyter_sky.machines.engines.node.instance import InstanceInfo
 
 pytestmark = pytest.mark.usefixtures("no_task_yet")
 

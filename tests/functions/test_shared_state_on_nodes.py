@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.functions.compute import Compute
-from jupyter_sky.functions.pool import Pool
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.execution.functions.pools.compute import Compute
+from jupyter_sky.execution.functions.pools.pool import Pool
 from tests.emulators.hosts import USABLE, SshHost
 
 pytestmark = pytest.mark.slow
@@ -53,7 +53,7 @@ def test_an_interrupted_wait_leaves_the_node_free(compute: Pool) -> None:
 
 
 def test_shared_state_ends_with_its_pool(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jupyter_sky.functions import active_pools
+    from jupyter_sky.execution.functions.calls import active_pools
 
     with Compute(nodes=1):
         assert sky.counter("gone").add(3) == 3

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyTimeout, SkyUsageError
-from jupyter_sky.functions import absent_names, plugins
-from jupyter_sky.functions.image_packages import image_packages
-from jupyter_sky.functions.lazy_calls import PendingFunctionGroup
-from jupyter_sky.functions.pool import Pool
-from jupyter_sky.functions.shared import collections
-from jupyter_sky.storage.errors import SkyObjectMissing
+from jupyter_sky.base.errors import SkyTimeout, SkyUsageError
+from jupyter_sky.execution.functions import plugins
+from jupyter_sky.execution.functions.calls import absent_names
+from jupyter_sky.execution.functions.calls.lazy_calls import PendingFunctionGroup
+from jupyter_sky.execution.functions.images.image_packages import image_packages
+from jupyter_sky.execution.functions.pools.pool import Pool
+from jupyter_sky.execution.functions.shared import collections
+from jupyter_sky.machines.storage.stores.errors import SkyObjectMissing
 
 PRESENT = """
 __version__ Compute sky function gather PendingFunction PendingFunctionGroup InstanceInfo

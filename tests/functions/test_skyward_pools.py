@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyError, SkyTimeout, SkyUsageError
-from jupyter_sky.functions import plugins
-from jupyter_sky.functions.pool import Pool
+from jupyter_sky.base.errors import SkyError, SkyTimeout, SkyUsageError
+from jupyter_sky.execution.functions import plugins
+from jupyter_sky.execution.functions.pools.pool import Pool
 from tests.conftest import wait_until
 from tests.executor.test_environment import wheel
 

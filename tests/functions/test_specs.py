@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.functions.autoscaler import nodes_to_add
-from jupyter_sky.functions.specs import Nodes
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.execution.functions.images.specs import Nodes
+from jupyter_sky.execution.functions.pools.autoscaler import nodes_to_add
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky import tracker
-from jupyter_sky.api.clusters import provision_log
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.executor.cluster import ClusterHandle
-from jupyter_sky.functions import spot_return, spot_watch
-from jupyter_sky.functions.spot_return import OnDemandStay, choose_spot
-from jupyter_sky.offers import Offer
-from jupyter_sky.tracker.observations import Observation, Place
+from jupyter_sky.base.requests.offers import Offer, Place
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.execution.clusters.cluster import ClusterHandle
+from jupyter_sky.execution.functions.pools import spot_return, spot_watch
+from jupyter_sky.execution.functions.pools.spot_return import OnDemandStay, choose_spot
+from jupyter_sky.interfaces.api.clusters import provision_log
+from jupyter_sky.knowledge.tracker.observations import Observation
 from tests.conftest import wait_until
 from tests.emulators.hosts import USABLE
 from tests.emulators.loopback import Loopback, loopback

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.base.errors import SkyUsageError
 from tests.conftest import wait_until
 
 pytestmark = pytest.mark.slow

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyTimeout
-from jupyter_sky.functions.pool import Pool
+from jupyter_sky.base.errors import SkyTimeout
+from jupyter_sky.execution.functions.pools.pool import Pool
 from tests.conftest import wait_until
 
 pytestmark = pytest.mark.slow

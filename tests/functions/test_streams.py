@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.functions.node.stream_inputs import WINDOW_ITEMS
-from jupyter_sky.functions.pool import Pool
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.execution.functions.node.stream_inputs import WINDOW_ITEMS
+from jupyter_sky.execution.functions.pools.pool import Pool
 from tests.conftest import wait_until
 
 pytestmark = pytest.mark.slow

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.node.instance import instance_info
-from jupyter_sky.errors import SkyError, SkyUsageError
-from jupyter_sky.functions import plugins
-from jupyter_sky.functions.compute import Compute
-from jupyter_sky.functions.lazy_calls import function
-from jupyter_sky.functions.pool import Pool
-from jupyter_sky.functions.specs import Nodes
+from jupyter_sky.base.errors import SkyError, SkyUsageError
+from jupyter_sky.execution.functions import plugins
+from jupyter_sky.execution.functions.calls.lazy_calls import function
+from jupyter_sky.execution.functions.images.specs import Nodes
+from jupyter_sky.execution.functions.pools.compute import Compute
+from jupyter_sky.execution.functions.pools.pool import Pool
+from jupyter_sky.machines.engines.node.instance import instance_info
 from tests.conftest import wait_until
 
 pytestmark = pytest.mark.slow
@@ -85,7 +85,7 @@ def test_gradients_are_averaged_as_ddp_does(grouped: Pool) -> None:
         import torch
         from torch.nn.parallel import DistributedDataParallel
 
-        from jupyter_sky.functions.shard import shard
+        from jupyter_sky.execution.functions.calls.shard import shard
 
         torch.manual_seed(0)
         x = torch.linspace(-1, 1, 64)[:, None]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.errors import SkyCancelled, SkyNoCapacity
-from jupyter_sky.functions.twin_launch import launch_with_twin, slow_after
+from jupyter_sky.base.errors import SkyCancelled, SkyNoCapacity
+from jupyter_sky.execution.functions.pools.twin_launch import launch_with_twin, slow_after
 from tests.conftest import wait_until
 
 SECONDS = 20.0

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.jobs import controller as controller_module
-from jupyter_sky.jobs.application import FunctionApp
-from jupyter_sky.jobs.backlog import MachineKind
-from jupyter_sky.jobs.controller import BagController
-from jupyter_sky.jobs.exploration import AppTimes
-from jupyter_sky.jobs.fleet_plan import BagView, FleetPlan
-from jupyter_sky.jobs.job_forecast import DegradedOption
-from jupyter_sky.jobs.job_queue import JobQueue
-from jupyter_sky.jobs.outlook import FleetView
-from jupyter_sky.jobs.values import BagSettings
-from jupyter_sky.preemption.models import Exponential, FloorHyperbolic
+from jupyter_sky.knowledge.lifetimes.models import Exponential, FloorHyperbolic
+from jupyter_sky.workflows.bags import controller as controller_module
+from jupyter_sky.workflows.bags.controller import BagController
+from jupyter_sky.workflows.bags.decisions.backlog import MachineKind
+from jupyter_sky.workflows.bags.decisions.fleet_plan import BagView, FleetPlan
+from jupyter_sky.workflows.bags.decisions.job_forecast import DegradedOption
+from jupyter_sky.workflows.bags.decisions.outlook import FleetView
+from jupyter_sky.workflows.bags.queue.application import FunctionApp
+from jupyter_sky.workflows.bags.queue.exploration import AppTimes
+from jupyter_sky.workflows.bags.queue.job_queue import JobQueue
+from jupyter_sky.workflows.bags.queue.values import BagSettings
 from tests.jobs.thread_fleet import ThreadFleet
 
 SPOT = MachineKind("spot", Exponential(1.0), 0.2)

@@ -11,15 +11,15 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from jupyter_sky.errors import SkyClusterLost, SkyError, SkyRunTaken
-from jupyter_sky.jobs import controller as controller_module
-from jupyter_sky.jobs.application import App, FunctionApp
-from jupyter_sky.jobs.backlog import MachineKind
-from jupyter_sky.jobs.controller import BagController
-from jupyter_sky.jobs.job_queue import JobQueue
-from jupyter_sky.jobs.outlook import FleetView
-from jupyter_sky.jobs.values import BagCounts, BagSettings, End, JobState, OpenJob
-from jupyter_sky.preemption.models import Exponential
+from jupyter_sky.base.errors import SkyClusterLost, SkyError, SkyRunTaken
+from jupyter_sky.knowledge.lifetimes.models import Exponential
+from jupyter_sky.workflows.bags import controller as controller_module
+from jupyter_sky.workflows.bags.controller import BagController
+from jupyter_sky.workflows.bags.decisions.backlog import MachineKind
+from jupyter_sky.workflows.bags.decisions.outlook import FleetView
+from jupyter_sky.workflows.bags.queue.application import App, FunctionApp
+from jupyter_sky.workflows.bags.queue.job_queue import JobQueue
+from jupyter_sky.workflows.bags.queue.values import BagCounts, BagSettings, End, JobState, OpenJob
 from tests.conftest import wait_until
 from tests.jobs.thread_fleet import ThreadFleet, engine_died, machine_gone
 

@@ -6,8 +6,10 @@ import json
 
 import pytest
 
-from jupyter_sky.errors import SkyNoOffer
-from jupyter_sky.jobs.exploration import (
+from jupyter_sky.base.errors import SkyNoOffer
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.knowledge.lifetimes import Exponential
+from jupyter_sky.workflows.bags.queue.exploration import (
     AppTimes,
     ShapeKey,
     candidate_shapes,
@@ -15,8 +17,6 @@ from jupyter_sky.jobs.exploration import (
     explore_next,
     shape_key,
 )
-from jupyter_sky.offers import Offer
-from jupyter_sky.preemption import Exponential
 
 OFFERS = [
     Offer("gcp", region, f"n1-highcpu-{n}", n, 0.9 * n, spot=True, price=(0.0075 + extra) * n)

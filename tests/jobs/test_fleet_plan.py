@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from jupyter_sky.jobs.backlog import JobGroup, MachineKind
-from jupyter_sky.jobs.fleet_plan import (
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.knowledge.lifetimes import Exponential, FloorHyperbolic
+from jupyter_sky.workflows.bags.decisions.backlog import JobGroup, MachineKind
+from jupyter_sky.workflows.bags.decisions.fleet_plan import (
     BagView,
     forecast_view,
     is_due,
     machine_kind,
     plan_fleet,
 )
-from jupyter_sky.jobs.job_forecast import DegradedOption
-from jupyter_sky.offers import Offer
-from jupyter_sky.preemption import Exponential, FloorHyperbolic
+from jupyter_sky.workflows.bags.decisions.job_forecast import DegradedOption
 
 YOUNG = FloorHyperbolic(0.005, 0.41, 0.3, 24.0)
 SPOT = MachineKind("spot", YOUNG, 0.24, boot=0.05)

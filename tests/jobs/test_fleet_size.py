@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.jobs.backlog import Backlog, JobGroup, MachineKind
-from jupyter_sky.jobs.fleet_size import choose_fleet_size, earliest_deadline, mean_groups
-from jupyter_sky.jobs.run_times import RunTimes
-from jupyter_sky.preemption import Exponential, Fleet, FloorHyperbolic, simulate
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.knowledge.lifetimes import Exponential, Fleet, FloorHyperbolic, simulate
+from jupyter_sky.workflows.bags.decisions.backlog import Backlog, JobGroup, MachineKind
+from jupyter_sky.workflows.bags.decisions.fleet_size import (
+    choose_fleet_size,
+    earliest_deadline,
+    mean_groups,
+)
+from jupyter_sky.workflows.bags.decisions.run_times import RunTimes
 
 YOUNG = FloorHyperbolic(0.0075, 0.615, 0.3, 24.0)
 SPOT = MachineKind("spot", YOUNG, 0.24, boot=0.05)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyBagFailed
-from jupyter_sky.executor import session as sessions
+from jupyter_sky.base.errors import SkyBagFailed
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.execution.sessions import session as sessions
 from tests.conftest import clean
 
 pytestmark = pytest.mark.slow

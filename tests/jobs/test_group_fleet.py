@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.jobs import group_fleet
-from jupyter_sky.jobs.application import FunctionApp
-from jupyter_sky.jobs.exploration import AppTimes
-from jupyter_sky.jobs.group_fleet import GroupFleet
-from jupyter_sky.jobs.values import BagSettings, JobOutcome, OpenJob
-from jupyter_sky.offers import Offer
-from jupyter_sky.preemption.servers import Shape
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.knowledge.lifetimes.servers import Shape
+from jupyter_sky.workflows.bags.fleet import group_fleet
+from jupyter_sky.workflows.bags.fleet.group_fleet import GroupFleet
+from jupyter_sky.workflows.bags.queue.application import FunctionApp
+from jupyter_sky.workflows.bags.queue.exploration import AppTimes
+from jupyter_sky.workflows.bags.queue.values import BagSettings, JobOutcome, OpenJob
 from tests.conftest import wait_until
 
 SECONDS = {"n16": 30.0, "n8": 40.0, "n4": 400.0}

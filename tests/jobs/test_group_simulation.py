@@ -7,10 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from jupyter_sky.jobs.backlog import Backlog, JobGroup, MachineKind
-from jupyter_sky.jobs.group_simulation import simulate_groups
-from jupyter_sky.jobs.run_times import RunTimes
-from jupyter_sky.preemption import (
+from jupyter_sky.knowledge.lifetimes import (
     Bag,
     Exponential,
     Fleet,
@@ -21,6 +18,9 @@ from jupyter_sky.preemption import (
     simulate,
     turnaround,
 )
+from jupyter_sky.workflows.bags.decisions.backlog import Backlog, JobGroup, MachineKind
+from jupyter_sky.workflows.bags.decisions.group_simulation import simulate_groups
+from jupyter_sky.workflows.bags.decisions.run_times import RunTimes
 
 YOUNG = FloorHyperbolic(0.005, 0.41, 0.3, 24.0)
 SAFE = MachineKind("safe", Exponential(0.0), 0.5)

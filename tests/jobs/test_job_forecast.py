@@ -7,17 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from jupyter_sky.jobs.backlog import Backlog, JobGroup, MachineKind
-from jupyter_sky.jobs.group_simulation import simulate_groups
-from jupyter_sky.jobs.job_forecast import (
+from jupyter_sky.knowledge.lifetimes import Exponential, Fleet, FloorHyperbolic, simulate
+from jupyter_sky.workflows.bags.decisions.backlog import Backlog, JobGroup, MachineKind
+from jupyter_sky.workflows.bags.decisions.group_simulation import simulate_groups
+from jupyter_sky.workflows.bags.decisions.job_forecast import (
     DegradedOption,
     choose_degraded,
     forecast_bag,
     on_demand_cost,
 )
-from jupyter_sky.jobs.run_times import RunTimes
-from jupyter_sky.jobs.stragglers import consider_copy
-from jupyter_sky.preemption import Exponential, Fleet, FloorHyperbolic, simulate
+from jupyter_sky.workflows.bags.decisions.run_times import RunTimes
+from jupyter_sky.workflows.bags.decisions.stragglers import consider_copy
 
 YOUNG = FloorHyperbolic(0.005, 0.41, 0.3, 24.0)
 SPOT = MachineKind("spot", YOUNG, 0.24, boot=0.05)

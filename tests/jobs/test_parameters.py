@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.jobs.parameters import make_sweep, read_file, read_jobs
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.workflows.bags.queue.parameters import make_sweep, read_file, read_jobs
 
 
 def test_grid_has_all_combinations_the_last_varying_first() -> None:

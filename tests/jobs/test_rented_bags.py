@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.executor import session as sessions
-from jupyter_sky.jobs.bag_run import BagRun
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.execution.sessions import session as sessions
+from jupyter_sky.workflows.bags.bag_run import BagRun
 from tests.conftest import clean, wait_until
 from tests.emulators.hosts import USABLE, SshHost
 from tests.emulators.loopback import Loopback, loopback

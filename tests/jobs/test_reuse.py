@@ -6,9 +6,7 @@ import math
 
 import pytest
 
-from jupyter_sky.jobs.backlog import MachineKind
-from jupyter_sky.jobs.reuse import plan_reuse, with_exchange
-from jupyter_sky.preemption import (
+from jupyter_sky.knowledge.lifetimes import (
     Exponential,
     Fleet,
     FloorHyperbolic,
@@ -20,6 +18,8 @@ from jupyter_sky.preemption import (
     simulate,
     turnaround,
 )
+from jupyter_sky.workflows.bags.decisions.backlog import MachineKind
+from jupyter_sky.workflows.bags.decisions.reuse import plan_reuse, with_exchange
 
 YOUNG = FloorHyperbolic(0.005, 0.41, 0.3, 24.0)
 

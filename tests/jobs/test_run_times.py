@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jupyter_sky.jobs.run_times import RunTimes
+from jupyter_sky.workflows.bags.decisions.run_times import RunTimes
 
 
 def test_running_jobs_are_not_left_out() -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.executor import session as sessions
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.execution.sessions import session as sessions
 from tests.conftest import wait_until
 from tests.emulators.slurm import USABLE, Slurm, slurm
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.cell_options.ranges import read_ranges
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.pipelines.cells import read_cells
-from jupyter_sky.pipelines.links import link_cells
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.cell_options.ranges import read_ranges
+from jupyter_sky.workflows.pipelines.notebook.cells import read_cells
+from jupyter_sky.workflows.pipelines.notebook.links import link_cells
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from jupyter_sky.errors import SkyClusterLost, SkyError, SkyTaskLost
-from jupyter_sky.jobs.application import App
-from jupyter_sky.jobs.backlog import MachineKind
-from jupyter_sky.jobs.job_forecast import DegradedOption
-from jupyter_sky.jobs.node import run_jobs
-from jupyter_sky.jobs.outlook import FleetView
-from jupyter_sky.jobs.values import JobOutcome, OpenJob
+from jupyter_sky.base.errors import SkyClusterLost, SkyError, SkyTaskLost
+from jupyter_sky.workflows.bags.decisions.backlog import MachineKind
+from jupyter_sky.workflows.bags.decisions.job_forecast import DegradedOption
+from jupyter_sky.workflows.bags.decisions.outlook import FleetView
+from jupyter_sky.workflows.bags.fleet.node import run_jobs
+from jupyter_sky.workflows.bags.queue.application import App
+from jupyter_sky.workflows.bags.queue.values import JobOutcome, OpenJob
 
 
 class ThreadFleet:

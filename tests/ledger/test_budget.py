@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.ledger import budget
-from jupyter_sky.ledger.budget import GRACE_SECONDS, Budget
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.store.store import Store
+from jupyter_sky.knowledge.ledger import budget
+from jupyter_sky.knowledge.ledger.budget import GRACE_SECONDS, Budget
 from tests.ledger.test_ledger import put_cluster
 
 HOUR = 3600.0

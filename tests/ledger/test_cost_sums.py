@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from jupyter_sky.ledger import forecast, report
-from jupyter_sky.ledger.ledger import Ledger
-from jupyter_sky.server.state import PanelState
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.store.store import Store
+from jupyter_sky.interfaces.server.state import PanelState
+from jupyter_sky.knowledge.ledger import forecast, report
+from jupyter_sky.knowledge.ledger.ledger import Ledger
 from tests.emulators.provider_billing import UNITS
 from tests.ledger.test_ledger import put_cluster, put_run
 

@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_sky.ledger.baseline import BASELINE_KEY, Baseline, PendingBaseline, measure_baseline
-from jupyter_sky.ledger.forecast import (
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.store.store import ClusterRow, IntervalRow, RunRow, SpendRow
+from jupyter_sky.knowledge.ledger.baseline import (
+    BASELINE_KEY,
+    Baseline,
+    PendingBaseline,
+    measure_baseline,
+)
+from jupyter_sky.knowledge.ledger.forecast import (
     CostSum,
     forecasts,
     local_day,
@@ -21,9 +29,6 @@ from jupyter_sky.ledger.forecast import (
     spent_between,
     total_savings,
 )
-from jupyter_sky.offers import Offer
-from jupyter_sky.resources import Resources
-from jupyter_sky.store.store import ClusterRow, IntervalRow, RunRow, SpendRow
 
 HOUR = 3600.0
 NOON = datetime(2026, 3, 10, 12).timestamp()
@@ -288,7 +293,7 @@ def test_paid_and_saved_are_what_the_default_choice_would_have_cost(
 
 
 def test_default_choice_of_a_request() -> None:
-    from jupyter_sky.catalog import load
+    from jupyter_sky.knowledge.catalog import load
 
     need = Resources.parse(cpus="4+", memory="16+", spot=True, cloud="gcp", nodes=2)
     offer = load().filter(need).head(1).offers()[0]

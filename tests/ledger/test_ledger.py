@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.ledger.ledger import Ledger, cost, format_usd, sum_usd
-from jupyter_sky.ledger.lines import LedgerLine, split_days
-from jupyter_sky.store.store import ClusterRow, RunRow, Store
+from jupyter_sky.base.store.store import ClusterRow, RunRow, Store
+from jupyter_sky.knowledge.ledger.ledger import Ledger, cost, format_usd, sum_usd
+from jupyter_sky.knowledge.ledger.lines import LedgerLine, split_days
 
 HOUR = 3600.0
 NOON = datetime(2026, 3, 10, 12).timestamp()

@@ -12,9 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.ledger.report import GROUPINGS, CostReport, make_report, parse_by, parse_since
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.store.store import Store
+from jupyter_sky.knowledge.ledger.report import (
+    GROUPINGS,
+    CostReport,
+    make_report,
+    parse_by,
+    parse_since,
+)
 from tests.ledger.test_ledger import put_cluster, put_run
 
 HOUR = 3600.0

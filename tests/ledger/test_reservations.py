@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.errors import SkyBudget, SkyStoreError
-from jupyter_sky.ledger import budget, reservations
-from jupyter_sky.ledger.reservations import minimum_billed_seconds, reserve, reserved
-from jupyter_sky.remote import processes
-from jupyter_sky.store.store import ClusterRow, Store
+from jupyter_sky.base.errors import SkyBudget, SkyStoreError
+from jupyter_sky.base.remote import processes
+from jupyter_sky.base.store.store import ClusterRow, Store
+from jupyter_sky.knowledge.ledger import budget, reservations
+from jupyter_sky.knowledge.ledger.reservations import minimum_billed_seconds, reserve, reserved
 from tests.conftest import WAIT
 from tests.ledger.test_ledger import put_cluster
 
@@ -112,9 +112,9 @@ def test_second_launch_of_a_name_is_refused(store: Store) -> None:
 RACE = """
 import sys, time
 from pathlib import Path
-from jupyter_sky.ledger import reservations
-from jupyter_sky.errors import SkyBudget
-from jupyter_sky.store.store import Store
+from jupyter_sky.knowledge.ledger import reservations
+from jupyter_sky.base.errors import SkyBudget
+from jupyter_sky.base.store.store import Store
 from tests.ledger.test_reservations import launch
 reservations.boot_seconds = lambda cloud: 60.0
 store = Store.open(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Generated tables of jupyter_sky/magics/README.md; ``python -m tests.magics.reference``."""
+"""Generated tables of the README of magics; ``python -m tests.magics.reference``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 from traitlets import Undefined
 
-from jupyter_sky.cell_options.schema import OPTIONS
-from jupyter_sky.config.provider_settings import dotted_names
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.magics.declaration import NOTEBOOK, SHELL
-from jupyter_sky.magics.verbs import VERBS
+from jupyter_sky.base.requests.cell_options.schema import OPTIONS
+from jupyter_sky.base.settings.provider_settings import dotted_names
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.interfaces.magics.declaration import NOTEBOOK, SHELL
+from jupyter_sky.interfaces.magics.verbs import VERBS
 
 VERBS_BY_NAME = [verb for _, verb in sorted(VERBS.items())]
-README = Path(__file__).parents[2] / "jupyter_sky/magics/README.md"
+README = Path(__file__).parents[2] / "jupyter_sky/interfaces/magics/README.md"
 
 
 def _row(*cells: str) -> str:

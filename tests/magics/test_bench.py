@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.api.bench import Bench, check_limits, plan_bench, split_candidates
-from jupyter_sky.api.launches import read_command, read_command_line
-from jupyter_sky.catalog import load
+from jupyter_sky.base.errors import SkyError, SkyNoOffer, SkyUsageError
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.cli import main
-from jupyter_sky.errors import SkyError, SkyNoOffer, SkyUsageError
-from jupyter_sky.executor.data_estimate import transfers_usd
-from jupyter_sky.executor.datasets import CellDataset
-from jupyter_sky.ledger.billing import cluster_price
-from jupyter_sky.ledger.ledger import format_usd
-from jupyter_sky.offers import Offer
-from jupyter_sky.resources import Resources
-from jupyter_sky.storage.listing import Manifest
-from jupyter_sky.storage.store import StoredObject
-from jupyter_sky.storage.stores import open_store
-from jupyter_sky.storage.uri import StorageUri
-from jupyter_sky.trials.bench import Candidate, _launch_request
+from jupyter_sky.execution.files.data_estimate import transfers_usd
+from jupyter_sky.execution.files.datasets import CellDataset
+from jupyter_sky.interfaces.api.bench import Bench, check_limits, plan_bench, split_candidates
+from jupyter_sky.interfaces.api.launches import read_command, read_command_line
+from jupyter_sky.knowledge.catalog import load
+from jupyter_sky.knowledge.ledger.billing import cluster_price
+from jupyter_sky.knowledge.ledger.ledger import format_usd
+from jupyter_sky.machines.storage.stores.listing import Manifest
+from jupyter_sky.machines.storage.stores.store import StoredObject
+from jupyter_sky.machines.storage.stores.stores import open_store
+from jupyter_sky.machines.storage.stores.uri import StorageUri
+from jupyter_sky.workflows.trials.bench import Candidate, _launch_request
 
 
 @pytest.fixture(autouse=True)

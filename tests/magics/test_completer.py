@@ -6,12 +6,12 @@ import pytest
 from IPython.core.completer import CompletionContext, provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
-from jupyter_sky.accelerators import names
-from jupyter_sky.cell_options.schema import BY_FLAG
-from jupyter_sky.magics.completer import make_matcher
-from jupyter_sky.magics.declaration import NOTEBOOK
-from jupyter_sky.magics.verbs import list_verbs
-from jupyter_sky.provider.register import known_names
+from jupyter_sky.base.clouds.register import known_names
+from jupyter_sky.base.requests.accelerators import names
+from jupyter_sky.base.requests.cell_options.schema import BY_FLAG
+from jupyter_sky.interfaces.magics.completer import make_matcher
+from jupyter_sky.interfaces.magics.declaration import NOTEBOOK
+from jupyter_sky.interfaces.magics.verbs import list_verbs
 
 
 class Sources:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.api.help import list_pages, search_help
-from jupyter_sky.api.reference import describe_name, list_names
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.magics.declaration import SHELL
-from jupyter_sky.magics.verbs import VERBS, call_verb, find_page
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.interfaces.magics.declaration import SHELL
+from jupyter_sky.interfaces.magics.help import list_pages, search_help
+from jupyter_sky.interfaces.magics.reference import describe_name, list_names
+from jupyter_sky.interfaces.magics.verbs import VERBS, call_verb, find_page
 
 
 @pytest.mark.parametrize("name", list_names())

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.api.launches import read_command, read_command_line
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.pipelines.script_files import script_files
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.interfaces.api.launches import read_command, read_command_line
+from jupyter_sky.workflows.pipelines.files.script_files import script_files
 
 
 def read(*words: str):

@@ -32,7 +32,7 @@ def test_help_shows_every_option_with_an_example(notebook: Notebook) -> None:
         reply = notebook.client.get_shell_msg(timeout=20)
     (page,) = reply["content"]["payload"]
     text = page["data"]["text/plain"]
-    from jupyter_sky.cell_options.schema import OPTIONS
+    from jupyter_sky.base.requests.cell_options.schema import OPTIONS
 
     for option in OPTIONS:
         assert option.flags[-1] in text and option.example in text

@@ -9,10 +9,10 @@ from bs4 import BeautifulSoup
 
 import jupyter_sky as sky
 from jupyter_sky import cli
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.executor import session as sessions
-from jupyter_sky.magics import verbs
-from jupyter_sky.optimizer.plan import Plan
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.decisions.optimizer.plan import Plan
+from jupyter_sky.execution.sessions import session as sessions
+from jupyter_sky.interfaces.magics import verbs
 
 
 @pytest.fixture

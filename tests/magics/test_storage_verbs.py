@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.errors import SkyCancelled, SkyUsageError
-from jupyter_sky.magics import confirmation
-from jupyter_sky.magics.verbs import call_verb
+from jupyter_sky.base.errors import SkyCancelled, SkyUsageError
+from jupyter_sky.interfaces.api import confirmation
+from jupyter_sky.interfaces.magics.verbs import call_verb
 
 
 @pytest.fixture

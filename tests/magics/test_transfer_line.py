@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.executor.fetching import FetchedPaths, FetchedValue
-from jupyter_sky.magics import transfer_line
-from jupyter_sky.magics.transfer_line import TransferLine, describe
+from jupyter_sky.execution.cells.fetching import FetchedPaths, FetchedValue
+from jupyter_sky.interfaces.magics import transfer_line
+from jupyter_sky.interfaces.magics.transfer_line import TransferLine, describe
 
 
 def test_only_a_slow_transfer_shows_its_progress(

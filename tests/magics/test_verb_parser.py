@@ -10,11 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.magics.arguments import RESOURCES
-from jupyter_sky.magics.declaration import NOTEBOOK, SHELL, Verb
-from jupyter_sky.magics.verbs import VERBS, call_verb, describe_verb, describe_verbs, read_call
-from jupyter_sky.widgets.tracker import PARTS
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.interfaces.magics.arguments import RESOURCES
+from jupyter_sky.interfaces.magics.declaration import NOTEBOOK, SHELL, Verb
+from jupyter_sky.interfaces.magics.verbs import (
+    VERBS,
+    call_verb,
+    describe_verb,
+    describe_verbs,
+    read_call,
+)
+from jupyter_sky.interfaces.widgets.tracker import PARTS
 
 each_verb = pytest.mark.parametrize("verb", [*VERBS.values()], ids=lambda verb: verb.name)
 

@@ -5,13 +5,13 @@ import itertools
 
 import numpy as np
 
-from jupyter_sky.optimizer.solver.evaluator import (
+from jupyter_sky.decisions.optimizer.solver.evaluator import (
     Evaluation,
     evaluate,
     is_within_limits,
     objective_value,
 )
-from jupyter_sky.optimizer.solver.problem import (
+from jupyter_sky.decisions.optimizer.solver.problem import (
     LabelMask,
     LinearLimit,
     Objective,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jupyter_sky.optimizer.solver.problem import Objective
-from jupyter_sky.optimizer.solver.solve import solve
+from jupyter_sky.decisions.optimizer.solver.problem import Objective
+from jupyter_sky.decisions.optimizer.solver.solve import solve
 from tests.benchmarks import ablation
 
 from .random_problems import random_problem

@@ -5,12 +5,12 @@ import time
 import numpy as np
 import pytest
 
-from jupyter_sky.optimizer.solver.additive_problem import TIE, make_additive
-from jupyter_sky.optimizer.solver.additive_solver import AdditiveSearch, reduce_problem
-from jupyter_sky.optimizer.solver.dominance import find_undominated
-from jupyter_sky.optimizer.solver.dual_bound import DualBound
-from jupyter_sky.optimizer.solver.elimination import eliminate, elimination_order
-from jupyter_sky.optimizer.solver.problem import (
+from jupyter_sky.decisions.optimizer.solver.additive_problem import TIE, make_additive
+from jupyter_sky.decisions.optimizer.solver.additive_solver import AdditiveSearch, reduce_problem
+from jupyter_sky.decisions.optimizer.solver.dominance import find_undominated
+from jupyter_sky.decisions.optimizer.solver.dual_bound import DualBound
+from jupyter_sky.decisions.optimizer.solver.elimination import eliminate, elimination_order
+from jupyter_sky.decisions.optimizer.solver.problem import (
     Objective,
     Places,
     Problem,
@@ -18,7 +18,7 @@ from jupyter_sky.optimizer.solver.problem import (
     make_edges,
     make_task_labels,
 )
-from jupyter_sky.optimizer.solver.pruning import allowed_labels
+from jupyter_sky.decisions.optimizer.solver.pruning import allowed_labels
 
 from .random_problems import best_by_trying, random_problem
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_sky.optimizer import constraints as c
-from jupyter_sky.optimizer.plan import Plan
-from jupyter_sky.optimizer.planner import plan
+from jupyter_sky.decisions.optimizer import constraints as c
+from jupyter_sky.decisions.optimizer.plan import Plan
+from jupyter_sky.decisions.optimizer.planner import plan
 
 from .test_plan_explanations import vision
 

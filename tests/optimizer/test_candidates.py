@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from jupyter_sky.errors import SkyNoOffer
-from jupyter_sky.offers import Offer
-from jupyter_sky.optimizer import candidates, no_offer
-from jupyter_sky.resources import Resources
+from jupyter_sky.base.errors import SkyNoOffer
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.decisions.optimizer.candidates import candidates, no_offer
 
 LOCAL = Offer("local", "this-machine", "", 2, 7.66341, price=0.0, disk=50)
 SMALL = Offer("aws", "us-east-1", "m5.large", 2, 8, price=0.096)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.offers import Offer
-from jupyter_sky.optimizer import estimators
-from jupyter_sky.store.store import ClusterRow, RunRow, Store
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.store.store import ClusterRow, RunRow, Store
+from jupyter_sky.decisions.optimizer import estimators
 
 V100 = Offer("aws", "", "p3.8xlarge", 32, 244, gpu="V100", gpu_count=4)
 CPUS = Offer("gcp", "", "n2-standard-8", 8, 32)

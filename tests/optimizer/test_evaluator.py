@@ -1,8 +1,12 @@
 import numpy as np
 import pytest
 
-from jupyter_sky.optimizer.solver.evaluator import evaluate, is_within_limits, objective_value
-from jupyter_sky.optimizer.solver.problem import (
+from jupyter_sky.decisions.optimizer.solver.evaluator import (
+    evaluate,
+    is_within_limits,
+    objective_value,
+)
+from jupyter_sky.decisions.optimizer.solver.problem import (
     LinearLimit,
     Objective,
     Places,

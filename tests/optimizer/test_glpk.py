@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.optimizer.solver.glpk import glpk_solver
-from jupyter_sky.optimizer.solver.program import Program, solve_program
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.decisions.optimizer.solver.glpk import glpk_solver
+from jupyter_sky.decisions.optimizer.solver.program import Program, solve_program
 
 cp = pytest.importorskip("cvxpy")
 pytest.importorskip("swiglpk")
@@ -151,7 +151,7 @@ def test_ctrl_c_stops_a_long_search():
     code = """
 import signal, threading, os, time, sys
 import numpy as np, cvxpy as cp
-from jupyter_sky.optimizer.solver.glpk import glpk_solver
+from jupyter_sky.decisions.optimizer.solver.glpk import glpk_solver
 rng = np.random.default_rng(3)
 x = cp.Variable(150, boolean=True)
 w = rng.integers(10, 100, (40, 150))

@@ -1,17 +1,17 @@
 import numpy as np
 import pytest
 
-from jupyter_sky.optimizer.solver.evaluator import evaluate, is_within_limits
-from jupyter_sky.optimizer.solver.lagrangian import TimePrices, priced_plans
-from jupyter_sky.optimizer.solver.longest_paths import (
+from jupyter_sky.decisions.optimizer.solver.evaluator import evaluate, is_within_limits
+from jupyter_sky.decisions.optimizer.solver.lagrangian import TimePrices, priced_plans
+from jupyter_sky.decisions.optimizer.solver.longest_paths import (
     TimedPlan,
     bound_paths,
     find_labels_in_time,
     make_fast_plan,
     reduce_cost,
 )
-from jupyter_sky.optimizer.solver.problem import LabelMask, Objective
-from jupyter_sky.optimizer.solver.pruning import allowed_labels, pareto_labels
+from jupyter_sky.decisions.optimizer.solver.problem import LabelMask, Objective
+from jupyter_sky.decisions.optimizer.solver.pruning import allowed_labels, pareto_labels
 
 from .random_problems import best_by_trying, random_problem, with_demands
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jupyter_sky.optimizer.solver.pareto import find_front, first_minimum
+from jupyter_sky.decisions.optimizer.solver.pareto import find_front, first_minimum
 
 
 def plain(group: np.ndarray, criteria: list[np.ndarray]) -> list[int]:

@@ -10,15 +10,15 @@ from dataclasses import replace
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyNoOffer, SkyNoPlan, SkyUsageError
-from jupyter_sky.offers import Offer
-from jupyter_sky.optimizer import constraints as c
-from jupyter_sky.optimizer.estimators import table
-from jupyter_sky.optimizer.plan import Plan
-from jupyter_sky.optimizer.planner import plan
-from jupyter_sky.optimizer.scopes import parse_scope
-from jupyter_sky.preemption import checkpointed, fresh_turnaround, posterior
-from jupyter_sky.widgets.plan import to_text
+from jupyter_sky.base.errors import SkyNoOffer, SkyNoPlan, SkyUsageError
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.decisions.optimizer import constraints as c
+from jupyter_sky.decisions.optimizer.estimators import table
+from jupyter_sky.decisions.optimizer.plan import Plan
+from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.decisions.optimizer.scopes import parse_scope
+from jupyter_sky.interfaces.widgets.plan import to_text
+from jupyter_sky.knowledge.lifetimes import checkpointed, fresh_turnaround, posterior
 
 TIMES = {"V100": 28.2, "tpu-v3-8": 5.4, "T4": 14.8, "Inferentia": 8.2}
 

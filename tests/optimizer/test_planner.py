@@ -18,15 +18,15 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky import catalog as rooms
-from jupyter_sky.catalog import Location
-from jupyter_sky.dag.graph import Graph
-from jupyter_sky.errors import SkyError, SkyNoPlan, SkyUsageError
-from jupyter_sky.offers import Offer
-from jupyter_sky.optimizer import assumptions
-from jupyter_sky.optimizer import constraints as c
-from jupyter_sky.optimizer.plan import Plan
-from jupyter_sky.optimizer.planner import plan
-from jupyter_sky.preemption import FloorHyperbolic, Lives, expected_runs, posterior
+from jupyter_sky.base.errors import SkyError, SkyNoPlan, SkyUsageError
+from jupyter_sky.base.requests.dag.graph import Graph
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.decisions.optimizer import assumptions
+from jupyter_sky.decisions.optimizer import constraints as c
+from jupyter_sky.decisions.optimizer.plan import Plan
+from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.knowledge.catalog import Location
+from jupyter_sky.knowledge.lifetimes import FloorHyperbolic, Lives, expected_runs, posterior
 
 REGIONS = [
     *(("aws", "us-east-1", "us-east-1a"), ("aws", "us-east-1", "us-east-1b")),
@@ -102,7 +102,7 @@ def moving(here: tuple, there: tuple, gb: float, store: bool) -> tuple[float, fl
     if here == there or (store and here[:2] == there[:2]):
         return 0.0, hours
     usd = shelf.egress(source, target, gb).usd
-    from jupyter_sky.optimizer.transfers import get_transfer_prices
+    from jupyter_sky.decisions.optimizer.transfers import get_transfer_prices
 
     return (gb * get_transfer_prices(shelf).assumed_usd_per_gb if usd is None else usd), hours
 

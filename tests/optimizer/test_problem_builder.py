@@ -9,21 +9,20 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky import catalog as rooms
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.offers import Offer
-from jupyter_sky.optimizer import assumptions
-from jupyter_sky.optimizer import constraints as c
-from jupyter_sky.optimizer.concurrency import find_concurrent_sets
-from jupyter_sky.optimizer.estimators import amdahl
-from jupyter_sky.optimizer.market import Market
-from jupyter_sky.optimizer.planner import plan
-from jupyter_sky.optimizer.problem_builder import ProblemBuilder
-from jupyter_sky.optimizer.scopes import parse_scope
-from jupyter_sky.optimizer.solver.problem import Objective
-from jupyter_sky.preemption import Beliefs
-from jupyter_sky.resources import Resources
-from jupyter_sky.tracker import Knowledge, Observation, Place
-from jupyter_sky.tracker.records import Price
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.offers import Offer, Price
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.decisions.optimizer import assumptions
+from jupyter_sky.decisions.optimizer import constraints as c
+from jupyter_sky.decisions.optimizer.concurrency import find_concurrent_sets
+from jupyter_sky.decisions.optimizer.estimators import amdahl
+from jupyter_sky.decisions.optimizer.market import Market
+from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.decisions.optimizer.problem_builder import ProblemBuilder
+from jupyter_sky.decisions.optimizer.scopes import parse_scope
+from jupyter_sky.decisions.optimizer.solver.problem import Objective
+from jupyter_sky.knowledge.lifetimes import Beliefs
+from jupyter_sky.knowledge.tracker import Knowledge, Observation, Place
 
 NEED = (Resources.parse(gpus="T4", spot=True, cloud="aws,gcp"),)
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jupyter_sky.optimizer.solver import pruning
-from jupyter_sky.optimizer.solver.problem import Objective, Problem, SameConstraint
+from jupyter_sky.decisions.optimizer.solver import pruning
+from jupyter_sky.decisions.optimizer.solver.problem import Objective, Problem, SameConstraint
 
 from .random_problems import random_problem, with_demands
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.optimizer.solver.evaluator import evaluate, is_within_limits
-from jupyter_sky.optimizer.solver.glpk import is_installed
-from jupyter_sky.optimizer.solver.problem import (
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.decisions.optimizer.solver.evaluator import evaluate, is_within_limits
+from jupyter_sky.decisions.optimizer.solver.glpk import is_installed
+from jupyter_sky.decisions.optimizer.solver.problem import (
     LabelMask,
     Objective,
     Places,
@@ -24,7 +24,7 @@ from jupyter_sky.optimizer.solver.problem import (
     make_task_labels,
     require_difference,
 )
-from jupyter_sky.optimizer.solver.solve import resolve, solve
+from jupyter_sky.decisions.optimizer.solver.solve import resolve, solve
 
 from .random_problems import best_by_trying, random_problem, with_demands
 
@@ -283,8 +283,8 @@ def test_objectives_that_mean_nothing(objective):
 def test_problem_solved_by_presolve_needs_no_cvxpy():
     code = (
         "import sys, numpy as np\n"
-        "from jupyter_sky.optimizer.solver.problem import *\n"
-        "from jupyter_sky.optimizer.solver.solve import solve\n"
+        "from jupyter_sky.decisions.optimizer.solver.problem import *\n"
+        "from jupyter_sky.decisions.optimizer.solver.solve import solve\n"
         "work = (make_task_labels('u', [0, 1], [3, 1], 1),)\n"
         "print(solve(Problem(Places(('a', 'b')), work, make_edges([]))).choice)\n"
         "print('cvxpy' in sys.modules, 'scipy' in sys.modules)"

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jupyter_sky.optimizer.solver import constrained_solver
-from jupyter_sky.optimizer.solver.bounds import DeadlineSearch
-from jupyter_sky.optimizer.solver.evaluator import evaluate
-from jupyter_sky.optimizer.solver.longest_paths import PathBounds, bound_paths
-from jupyter_sky.optimizer.solver.problem import (
+from jupyter_sky.decisions.optimizer.solver import constrained_solver
+from jupyter_sky.decisions.optimizer.solver.bounds import DeadlineSearch
+from jupyter_sky.decisions.optimizer.solver.evaluator import evaluate
+from jupyter_sky.decisions.optimizer.solver.longest_paths import PathBounds, bound_paths
+from jupyter_sky.decisions.optimizer.solver.problem import (
     LabelMask,
     Objective,
     Places,
@@ -18,9 +18,9 @@ from jupyter_sky.optimizer.solver.problem import (
     make_edges,
     make_task_labels,
 )
-from jupyter_sky.optimizer.solver.pruning import allowed_labels
-from jupyter_sky.optimizer.solver.solve import solve
-from jupyter_sky.optimizer.solver.time_expanded import TimeExpandedBound
+from jupyter_sky.decisions.optimizer.solver.pruning import allowed_labels
+from jupyter_sky.decisions.optimizer.solver.solve import solve
+from jupyter_sky.decisions.optimizer.solver.time_expanded import TimeExpandedBound
 
 from .random_problems import best_by_trying, random_problem
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from jupyter_sky import catalog as rooms
-from jupyter_sky.catalog import Catalog, Location
-from jupyter_sky.optimizer.market import get_offer_columns
-from jupyter_sky.optimizer.transfers import TransferPrices, get_transfer_prices
+from jupyter_sky.decisions.optimizer.market import get_offer_columns
+from jupyter_sky.decisions.optimizer.transfers import TransferPrices, get_transfer_prices
+from jupyter_sky.knowledge.catalog import Catalog, Location
 
 
 @pytest.fixture(scope="module")

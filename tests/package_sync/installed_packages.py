@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.package_sync.indexes import IndexSettings
+from jupyter_sky.machines.packages.indexes import IndexSettings
 
 DEFAULT = IndexSettings()
 CORPORATE = IndexSettings("https://ada:s3cr3t@pypi.acme.com/simple")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines.node.platforms import Platform
-from jupyter_sky.errors import SkyTransferError
-from jupyter_sky.package_sync.contents import SentPackage, is_supported
-from jupyter_sky.package_sync.plan import (
+from jupyter_sky.base.errors import SkyTransferError
+from jupyter_sky.machines.engines.node.platforms import Platform
+from jupyter_sky.machines.packages.contents import SentPackage, is_supported
+from jupyter_sky.machines.packages.plan import (
     distributions_of,
     plan_packages,
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.package_sync.indexes import PYPI, read_settings
+from jupyter_sky.machines.packages.indexes import PYPI, read_settings
 
 
 def test_settings_of_pip_and_uv_count_together(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.package_sync import plan
-from jupyter_sky.package_sync.indexes import IndexSettings
-from jupyter_sky.package_sync.plan import (
+from jupyter_sky.machines.packages import plan
+from jupyter_sky.machines.packages.indexes import IndexSettings
+from jupyter_sky.machines.packages.plan import (
     local_only_packages,
     plan_named,
     plan_packages,

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jupyter_sky.dag.dag import Dag
-from jupyter_sky.pipelines.cell_body import make_notebook_graph
-from jupyter_sky.pipelines.cells import read_cells
-from jupyter_sky.pipelines.kept_results import KeptResults
-from jupyter_sky.pipelines.links import link_cells
-from jupyter_sky.pipelines.results import RunResults
-from jupyter_sky.pipelines.reuse import Reuse, describe
-from jupyter_sky.pipelines.task_body import make_graph
-from jupyter_sky.runs.graph import RunGraph
+from jupyter_sky.base.requests.dag.dag import Dag
+from jupyter_sky.workflows.pipelines.model.graph import RunGraph
+from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults
+from jupyter_sky.workflows.pipelines.model.results import RunResults
+from jupyter_sky.workflows.pipelines.model.reuse import Reuse, describe
+from jupyter_sky.workflows.pipelines.model.task_body import make_graph
+from jupyter_sky.workflows.pipelines.notebook.cell_body import make_notebook_graph
+from jupyter_sky.workflows.pipelines.notebook.cells import read_cells
+from jupyter_sky.workflows.pipelines.notebook.links import link_cells
 
 
 def notebook_graph(

@@ -6,9 +6,9 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from jupyter_sky.dag.dag import Dag
-from jupyter_sky.dag.task import Task
-from jupyter_sky.optimizer.estimators import table
+from jupyter_sky.base.requests.dag.dag import Dag
+from jupyter_sky.base.requests.dag.task import Task
+from jupyter_sky.decisions.optimizer.estimators import table
 
 VISION_HOURS = {
     "train": {"V100": 27.8, "tpu-v3-8": 5.4},

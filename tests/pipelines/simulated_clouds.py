@@ -19,22 +19,15 @@ from typing import Any
 import numpy as np
 
 from jupyter_sky import catalog
-from jupyter_sky.dag.graph import Graph
-from jupyter_sky.offers import Offer
-from jupyter_sky.optimizer.assumptions import SPIN_UP_HOURS, billed_hours
-from jupyter_sky.optimizer.plan import Plan
-from jupyter_sky.optimizer.planner import plan
-from jupyter_sky.optimizer.transfers import get_transfer_prices
-from jupyter_sky.pipelines.replanning import (
-    PlanGraph,
-    RunProblem,
-    first_event,
-    make_problem,
-    replan,
-)
-from jupyter_sky.pipelines.residual_graph import make_residual_graph, read_offer
-from jupyter_sky.runs import controller as controller_module
-from jupyter_sky.runs.actions import (
+from jupyter_sky.base.requests.dag.graph import Graph
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.decisions.optimizer.assumptions import SPIN_UP_HOURS, billed_hours
+from jupyter_sky.decisions.optimizer.plan import Plan
+from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.decisions.optimizer.transfers import get_transfer_prices
+from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
+from jupyter_sky.workflows.pipelines.run import controller as controller_module
+from jupyter_sky.workflows.pipelines.run.actions import (
     Action,
     FindResult,
     Follow,
@@ -47,12 +40,19 @@ from jupyter_sky.runs.actions import (
     Stop,
     World,
 )
-from jupyter_sky.runs.controller import Controller
-from jupyter_sky.runs.events import Event, Kind
-from jupyter_sky.runs.graph import RunGraph, RunTask
-from jupyter_sky.runs.journal import RunJournal
-from jupyter_sky.runs.outlook import HeldTask, Residual, Result
-from jupyter_sky.runs.state import Refusal, RunState
+from jupyter_sky.workflows.pipelines.run.controller import Controller
+from jupyter_sky.workflows.pipelines.run.events import Event, Kind
+from jupyter_sky.workflows.pipelines.run.journal import RunJournal
+from jupyter_sky.workflows.pipelines.run.outlook import HeldTask, Residual, Result
+from jupyter_sky.workflows.pipelines.run.replanning import (
+    PlanGraph,
+    RunProblem,
+    first_event,
+    make_problem,
+    replan,
+)
+from jupyter_sky.workflows.pipelines.run.residual_graph import make_residual_graph, read_offer
+from jupyter_sky.workflows.pipelines.run.state import Refusal, RunState
 
 SIZES = (2, 4, 8, 16, 32)
 _KINDS = {

@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from jupyter_sky.pipelines.batch_node import run_calls
+from jupyter_sky.workflows.pipelines.run.batch_node import run_calls
 
 
 def _append(found: list[int]) -> list[int]:

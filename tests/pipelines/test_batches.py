@@ -51,7 +51,7 @@ except sky.SkyError as error:
     shown = notebook.run("print(run.logs('t7'))").stdout
     assert shown.startswith("task 7\n") and "ValueError: seven" in shown
     cells = "len(sky.executor.session.current().store.runs(limit=1000))"
-    assert int(notebook.run(f"import jupyter_sky.executor.session; {cells}").result) < 20
+    assert int(notebook.run(f"import jupyter_sky.execution.sessions.session; {cells}").result) < 20
 
 
 def test_values_change_in_one_task_alone(notebook: Notebook) -> None:
@@ -113,7 +113,7 @@ def test_a_controller_that_ends_beside_a_message_sends_it_once(
     name = f"ends-{place.rpartition('.')[2]}-{when}"
     module, owner, method = place.split(".")
     ended = notebook.run(f"""
-from jupyter_sky.pipelines.{module} import {owner}
+from jupyter_sky.workflows.pipelines.{module} import {owner}
 whole = {owner}.{method}
 calls = []
 

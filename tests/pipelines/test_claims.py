@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.pipelines.claims import Claims
-from jupyter_sky.pipelines.identity import TaskKey
-from jupyter_sky.pipelines.kept_results import KeptResults
-from jupyter_sky.remote.processes import identity
-from jupyter_sky.runs.events import Event, Kind
-from jupyter_sky.runs.graph import RunGraph, RunTask
-from jupyter_sky.runs.journal import RunJournal
+from jupyter_sky.base.remote.processes import identity
+from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
+from jupyter_sky.workflows.pipelines.model.identity import TaskKey
+from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults
+from jupyter_sky.workflows.pipelines.run.claims import Claims
+from jupyter_sky.workflows.pipelines.run.events import Event, Kind
+from jupyter_sky.workflows.pipelines.run.journal import RunJournal
 
 KEY = TaskKey("code", {}, {}, {}, {}, {}, {})
 

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jupyter_sky.cell_options.conditions import describe_unmet, is_met
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.pipelines.cell_body import make_notebook_graph
-from jupyter_sky.pipelines.cells import read_cells
-from jupyter_sky.pipelines.links import Pipeline, link_cells
-from jupyter_sky.runs.decisions import decide
-from jupyter_sky.runs.events import Event, Kind
-from jupyter_sky.runs.graph import RunGraph, RunTask
-from jupyter_sky.runs.state import RunState, fold
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.cell_options.conditions import describe_unmet, is_met
+from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
+from jupyter_sky.workflows.pipelines.notebook.cell_body import make_notebook_graph
+from jupyter_sky.workflows.pipelines.notebook.cells import read_cells
+from jupyter_sky.workflows.pipelines.notebook.links import Pipeline, link_cells
+from jupyter_sky.workflows.pipelines.run.decisions import decide
+from jupyter_sky.workflows.pipelines.run.events import Event, Kind
+from jupyter_sky.workflows.pipelines.run.state import RunState, fold
 
 
 @pytest.mark.parametrize(

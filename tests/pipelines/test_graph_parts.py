@@ -12,23 +12,23 @@ from typing import Any
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.dag.dag import Dag
-from jupyter_sky.dag.graph import Data
-from jupyter_sky.dag.task import Task
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.optimizer.plan import Plan
-from jupyter_sky.pipelines.earlier_results import EarlierResults
-from jupyter_sky.pipelines.graph_parts import (
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.dag.dag import Dag
+from jupyter_sky.base.requests.dag.graph import Data
+from jupyter_sky.base.requests.dag.task import Task
+from jupyter_sky.decisions.optimizer.plan import Plan
+from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
+from jupyter_sky.workflows.pipelines.model.reuse import Freshness, Reuse
+from jupyter_sky.workflows.pipelines.model.task_body import make_graph
+from jupyter_sky.workflows.pipelines.run.earlier_results import EarlierResults
+from jupyter_sky.workflows.pipelines.run.graph_parts import (
     GraphPart,
     choose_tasks,
     limit_graph,
     read_part,
     take_part,
 )
-from jupyter_sky.pipelines.reuse import Freshness, Reuse
-from jupyter_sky.pipelines.run_storage import open_journal
-from jupyter_sky.pipelines.task_body import make_graph
-from jupyter_sky.runs.graph import RunGraph, RunTask
+from jupyter_sky.workflows.pipelines.run.run_storage import open_journal
 
 from .kept_runs import KeptRuns, notebook_graph
 

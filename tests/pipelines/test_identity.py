@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.pipelines.identity import TaskKey, code_identity
+from jupyter_sky.workflows.pipelines.model.identity import TaskKey, code_identity
 
 CODE = '''
 def loss(x):

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.dag.dag import Dag, Task
-from jupyter_sky.pipelines.function_identity import function_identity
-from jupyter_sky.pipelines.identity import TaskKey
-from jupyter_sky.pipelines.kept_results import (
+from jupyter_sky.base.requests.dag.dag import Dag, Task
+from jupyter_sky.workflows.pipelines.model.function_identity import function_identity
+from jupyter_sky.workflows.pipelines.model.identity import TaskKey
+from jupyter_sky.workflows.pipelines.model.kept_results import (
     KEEP_SECONDS,
     SMALL_BYTES,
     YOUNG_SECONDS,
     KeptResults,
     TaskResult,
 )
-from jupyter_sky.pipelines.task_body import make_graph
+from jupyter_sky.workflows.pipelines.model.task_body import make_graph
 
 from .kept_runs import KeptRuns, notebook_graph
 

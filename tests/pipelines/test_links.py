@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.pipelines.cells import Kind, read_cells, read_source
-from jupyter_sky.pipelines.links import LinkKind, Pipeline, link_cells
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.workflows.pipelines.notebook.cells import Kind, read_cells, read_source
+from jupyter_sky.workflows.pipelines.notebook.links import LinkKind, Pipeline, link_cells
 
 
 def _notebook(*sources: str, tags: dict[int, str] | None = None) -> dict[str, Any]:

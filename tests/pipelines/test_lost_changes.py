@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from jupyter_sky import cli
-from jupyter_sky.api.pipeline_files import is_strict, plan_file
-from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.interfaces.api.pipeline_files import is_strict, plan_file
 
 from .notebook_files import write_notebook
 

@@ -10,11 +10,11 @@ from functools import partial
 
 import pytest
 
-from jupyter_sky.dag.dag import Dag
-from jupyter_sky.errors import SkyNoOffer
-from jupyter_sky.optimizer.planner import plan
-from jupyter_sky.runs.events import Kind
-from jupyter_sky.runs.outlook import spent_usd
+from jupyter_sky.base.errors import SkyNoOffer
+from jupyter_sky.base.requests.dag.dag import Dag
+from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.workflows.pipelines.run.events import Kind
+from jupyter_sky.workflows.pipelines.run.outlook import spent_usd
 
 from .paper_graphs import (
     NLP_HOURS,

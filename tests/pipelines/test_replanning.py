@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.dag.dag import Dag
-from jupyter_sky.dag.graph import Graph
-from jupyter_sky.dag.task import Task
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.optimizer.constraints import Residency, same_region
-from jupyter_sky.optimizer.estimators import amdahl
-from jupyter_sky.pipelines.replanning import RunProblem, make_problem
-from jupyter_sky.runs.events import Kind
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.dag.dag import Dag
+from jupyter_sky.base.requests.dag.graph import Graph
+from jupyter_sky.base.requests.dag.task import Task
+from jupyter_sky.decisions.optimizer.constraints import Residency, same_region
+from jupyter_sky.decisions.optimizer.estimators import amdahl
+from jupyter_sky.workflows.pipelines.run.events import Kind
+from jupyter_sky.workflows.pipelines.run.replanning import RunProblem, make_problem
 
 from .simulated_clouds import Ended, Faults, carry_out, plan_offers
 

@@ -81,7 +81,7 @@ def test_tasks_that_no_plan_brings_to_the_deadline_fail_and_name_it(book: Notebo
 
 
 DEAR = """
-from jupyter_sky.pipelines.placing import place_graph
+from jupyter_sky.workflows.pipelines.run.placing import place_graph
 there.run = lambda found: time.sleep(600)
 there.set_time_estimator("1s").set_spin_up(0.005)
 run = sky.run(dag, name="dear", budget=1.1 * place_graph(dag).usd)  # 66 s of its machine

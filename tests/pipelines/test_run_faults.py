@@ -10,12 +10,12 @@ from typing import Any
 import psutil
 import pytest
 
-from jupyter_sky.errors import SkyStoreError
-from jupyter_sky.runs.actions import Action, Follow
-from jupyter_sky.runs.controller import Controller
-from jupyter_sky.runs.events import Event, Kind
-from jupyter_sky.runs.graph import RunGraph, RunTask
-from jupyter_sky.runs.journal import RunJournal
+from jupyter_sky.base.errors import SkyStoreError
+from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
+from jupyter_sky.workflows.pipelines.run.actions import Action, Follow
+from jupyter_sky.workflows.pipelines.run.controller import Controller
+from jupyter_sky.workflows.pipelines.run.events import Event, Kind
+from jupyter_sky.workflows.pipelines.run.journal import RunJournal
 from tests.conftest import Notebook, wait_until
 from tests.runs.pretended_world import Clock, PretendedWorld
 
@@ -84,7 +84,7 @@ finally:
 
 KILLED = """
 import jupyter_sky as sky, os, signal
-from jupyter_sky.pipelines.kept_results import KeptResults
+from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults
 
 def work():
     with open({notes!r}, "a") as file:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.pipelines.kept_results import KeptResults, TaskResult
-from jupyter_sky.pipelines.results import RunResults
+from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults, TaskResult
+from jupyter_sky.workflows.pipelines.model.results import RunResults
 
 
 @pytest.fixture

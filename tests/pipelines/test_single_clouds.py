@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.pipelines import placing
-from jupyter_sky.pipelines.replanning import make_problem
-from jupyter_sky.pipelines.single_clouds import (
+from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
+from jupyter_sky.workflows.pipelines.run import placing
+from jupyter_sky.workflows.pipelines.run.journal import RunJournal
+from jupyter_sky.workflows.pipelines.run.replanning import make_problem
+from jupyter_sky.workflows.pipelines.run.single_clouds import (
     Saving,
     SingleCloud,
     describe_saving,
     note_single_clouds,
     read_saving,
 )
-from jupyter_sky.runs.graph import RunGraph, RunTask
-from jupyter_sky.runs.journal import RunJournal
 
 from .paper_graphs import make_nlp
 

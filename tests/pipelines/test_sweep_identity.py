@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from jupyter_sky.pipelines.cell_body import make_notebook_graph
-from jupyter_sky.pipelines.cells import read_cells
-from jupyter_sky.pipelines.links import link_cells
+from jupyter_sky.workflows.pipelines.notebook.cell_body import make_notebook_graph
+from jupyter_sky.workflows.pipelines.notebook.cells import read_cells
+from jupyter_sky.workflows.pipelines.notebook.links import link_cells
 
 NOTEBOOK = (
     "%%sky --task note -o noted\nnoted = 1",

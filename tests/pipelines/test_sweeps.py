@@ -6,18 +6,22 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.cell_options.parsing import parse_cell_line
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.magics.sweep_cells import run_sweep
-from jupyter_sky.pipelines.cell_body import CellBody, make_notebook_dag, make_notebook_graph
-from jupyter_sky.pipelines.cells import read_cells
-from jupyter_sky.pipelines.cluster_assignment import assign_clusters
-from jupyter_sky.pipelines.links import Pipeline, link_cells
-from jupyter_sky.pipelines.sweeps import expand_cells
-from jupyter_sky.pipelines.task_names import attempt_name, plain_name
-from jupyter_sky.runs.graph import RunGraph
-from jupyter_sky.runs.outlook import residual
-from jupyter_sky.runs.state import RunState
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
+from jupyter_sky.interfaces.magics.sweep_cells import run_sweep
+from jupyter_sky.workflows.pipelines.model.graph import RunGraph
+from jupyter_sky.workflows.pipelines.model.task_names import attempt_name, plain_name
+from jupyter_sky.workflows.pipelines.notebook.cell_body import (
+    CellBody,
+    make_notebook_dag,
+    make_notebook_graph,
+)
+from jupyter_sky.workflows.pipelines.notebook.cells import read_cells
+from jupyter_sky.workflows.pipelines.notebook.links import Pipeline, link_cells
+from jupyter_sky.workflows.pipelines.notebook.sweeps import expand_cells
+from jupyter_sky.workflows.pipelines.run.cluster_assignment import assign_clusters
+from jupyter_sky.workflows.pipelines.run.outlook import residual
+from jupyter_sky.workflows.pipelines.run.state import RunState
 
 
 def _pipeline(*sources: str) -> Pipeline:

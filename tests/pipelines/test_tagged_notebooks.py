@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from jupyter_sky.executor.cell_names import assigned_names, read_names
-from jupyter_sky.pipelines.cells import read_cells
-from jupyter_sky.pipelines.links import LinkKind, Pipeline, link_cells
+from jupyter_sky.execution.cells.cell_names import assigned_names, read_names
+from jupyter_sky.workflows.pipelines.notebook.cells import read_cells
+from jupyter_sky.workflows.pipelines.notebook.links import LinkKind, Pipeline, link_cells
 
 Tagged = Mapping[str, tuple[str, str]]
 """Steps before each step as its tags name them, and its code."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from jupyter_sky.dag.dag import Dag
-from jupyter_sky.dag.task import Task
-from jupyter_sky.pipelines.cluster_assignment import assign_clusters
-from jupyter_sky.pipelines.task_body import make_graph
-from jupyter_sky.runs.outlook import residual
-from jupyter_sky.runs.state import RunState
+from jupyter_sky.base.requests.dag.dag import Dag
+from jupyter_sky.base.requests.dag.task import Task
+from jupyter_sky.workflows.pipelines.model.task_body import make_graph
+from jupyter_sky.workflows.pipelines.run.cluster_assignment import assign_clusters
+from jupyter_sky.workflows.pipelines.run.outlook import residual
+from jupyter_sky.workflows.pipelines.run.state import RunState
 
 
 def test_tasks_of_one_cluster_run_there() -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.dag.dag import Dag
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.pipelines.located_yaml import read_documents
-from jupyter_sky.pipelines.task_body import make_graph
-from jupyter_sky.pipelines.task_file import read_task_file
-from jupyter_sky.pipelines.task_file_writer import describe_dag
-from jupyter_sky.pipelines.task_resources import write_resources
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.dag.dag import Dag
+from jupyter_sky.workflows.pipelines.files.located_yaml import read_documents
+from jupyter_sky.workflows.pipelines.files.task_file import read_task_file
+from jupyter_sky.workflows.pipelines.files.task_file_writer import describe_dag
+from jupyter_sky.workflows.pipelines.files.task_resources import write_resources
+from jupyter_sky.workflows.pipelines.model.task_body import make_graph
 
 TRAINING = """\
 name: finetune-${SIZE}

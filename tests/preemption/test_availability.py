@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.preemption.availability import LOSS, Availability, read_traces
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.knowledge.lifetimes.availability import LOSS, Availability, read_traces
 
 HEADER = "trace,zone,instance,gap_seconds,start_index,up_down_runs\n"
 

@@ -7,9 +7,9 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.preemption.availability import Availability
-from jupyter_sky.preemption.deadlines import (
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.knowledge.lifetimes.availability import Availability
+from jupyter_sky.knowledge.lifetimes.deadlines import (
     AGES,
     LOSSES,
     DeadlineJob,
@@ -22,7 +22,7 @@ from jupyter_sky.preemption.deadlines import (
     age_class,
     hazard_factor,
 )
-from jupyter_sky.preemption.replays import replay_deadline
+from jupyter_sky.knowledge.lifetimes.replays import replay_deadline
 
 JOB = DeadlineJob(4.0, 6.0, change=0.1, spot_price=1.0, price=3.0)
 STEP = 0.1

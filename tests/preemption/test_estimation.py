@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.preemption import (
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.knowledge.lifetimes import (
     MODELS,
     Constrained,
     Exponential,
@@ -26,7 +26,7 @@ from jupyter_sky.preemption import (
     google_2019,
     reference,
 )
-from jupyter_sky.preemption.estimation import MIN_HOURS
+from jupyter_sky.knowledge.lifetimes.estimation import MIN_HOURS
 
 
 def drawn(model: Model, size: int = 4000, seed: int = 0, stopped: float = 0.3) -> Lifetimes:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jupyter_sky.preemption.kaplan_meier import KaplanMeier
-from jupyter_sky.preemption.lifetimes import Lifetimes
+from jupyter_sky.knowledge.lifetimes.kaplan_meier import KaplanMeier
+from jupyter_sky.knowledge.lifetimes.lifetimes import Lifetimes
 
 
 @pytest.mark.filterwarnings("ignore:The confidence interval is undefined")

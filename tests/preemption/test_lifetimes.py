@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.preemption import Lifetimes, google_2019
-from jupyter_sky.tracker import Observation, Place
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.knowledge.lifetimes import Lifetimes, google_2019
+from jupyter_sky.knowledge.tracker import Observation, Place
 
 HEAD = "vm,batch_id,vm_type,vcpus,zone,launched_at,lifetime_h,end_kind,workload\n"
 ROW = "vm1,b1,n1-highcpu-4,4,us-east1-b,2019-03-01T00:00:00Z,{},{},busy\n"

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.preemption import (
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.knowledge.lifetimes import (
     Constrained,
     Exponential,
     FloorHyperbolic,

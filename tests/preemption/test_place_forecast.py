@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jupyter_sky.preemption.availability import LOSS, RETURN
-from jupyter_sky.preemption.observations import Happening, Seen
-from jupyter_sky.preemption.place_forecast import (
+from jupyter_sky.knowledge.lifetimes.availability import LOSS, RETURN
+from jupyter_sky.knowledge.lifetimes.observations import Happening, Seen
+from jupyter_sky.knowledge.lifetimes.place_forecast import (
     AGES,
     PlaceForecast,
     PlaceState,

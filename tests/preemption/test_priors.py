@@ -10,12 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_sky import catalog, preemption
-from jupyter_sky.catalog.catalog import Band
-from jupyter_sky.offers import Offer
-from jupyter_sky.preemption import Beliefs, Exponential, FloorHyperbolic, posterior, reference
-from jupyter_sky.tracker import Observation, Place
-from jupyter_sky.tracker.estimates import LIFETIME_HALF_LIFE, prior_hours
-from jupyter_sky.tracker.knowledge import Knowledge
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.knowledge.catalog.catalog import Band
+from jupyter_sky.knowledge.lifetimes import (
+    Beliefs,
+    Exponential,
+    FloorHyperbolic,
+    posterior,
+    reference,
+)
+from jupyter_sky.knowledge.tracker import Observation, Place
+from jupyter_sky.knowledge.tracker.estimates import LIFETIME_HALF_LIFE, prior_hours
+from jupyter_sky.knowledge.tracker.knowledge import Knowledge
 
 HERE = Place("aws", "us-east-1", "us-east-1a", "m5.large", spot=True)
 GOOGLE = Offer("gcp", "us-west1", "n1-highcpu-32", 32, 29, zone="us-west1-b", spot=True)

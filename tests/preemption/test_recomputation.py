@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jupyter_sky import preemption
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.preemption import (
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.knowledge.lifetimes import (
     Exponential,
     FloorHyperbolic,
     Lives,
@@ -26,8 +26,8 @@ from jupyter_sky.preemption import (
     reference,
     turnaround,
 )
-from jupyter_sky.preemption.priors import spot_lifetimes
-from jupyter_sky.tracker import Place
+from jupyter_sky.knowledge.lifetimes.priors import spot_lifetimes
+from jupyter_sky.knowledge.tracker import Place
 
 YOUNG = FloorHyperbolic(0.005, 0.41, 0.3)
 HOURS = np.array([0.1, 0.5, 3.0, 12.0, 60.0])
@@ -138,12 +138,12 @@ def test_priors_in_columns_are_those_of_single_places() -> None:
 def test_placement_loads_no_scipy() -> None:
     code = (
         "import sys, numpy as np\n"
-        "from jupyter_sky.preemption import Beliefs, Lives, expected_runs, posterior\n"
-        "from jupyter_sky.tracker import Place\n"
+        "from jupyter_sky.knowledge.lifetimes import Beliefs, Lives, expected_runs, posterior\n"
+        "from jupyter_sky.knowledge.tracker import Place\n"
         "model = posterior(Place('gcp', 'us-west1', 'b', 'n2-standard-8', spot=True)).model\n"
         "print(expected_runs(np.array([4.0]), Lives.of([model]), np.zeros(1)))\n"
         "assert not [name for name in sys.modules if name.split('.')[0] in ('scipy', 'numba')]\n"
-        "assert 'jupyter_sky.preemption.estimation' not in sys.modules\n"
+        "assert 'jupyter_sky.knowledge.lifetimes.estimation' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.preemption.availability import Availability
-from jupyter_sky.preemption.recovery import (
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.knowledge.lifetimes.availability import Availability
+from jupyter_sky.knowledge.lifetimes.recovery import (
     STRATEGIES,
     Broker,
     Failover,
@@ -23,7 +23,7 @@ from jupyter_sky.preemption.recovery import (
     ask,
     find_stays,
 )
-from jupyter_sky.preemption.replays import ReplayedJob, replay, watch
+from jupyter_sky.knowledge.lifetimes.replays import ReplayedJob, replay, watch
 
 EAST_A, EAST_B = SpotPlace("east-a", "east", 1.0), SpotPlace("east-b", "east", 1.0)
 WEST_A = SpotPlace("west-a", "west", 1.0)

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from jupyter_sky.errors import SkyNoOffer, SkyUsageError
-from jupyter_sky.offers import Offer
-from jupyter_sky.preemption import (
+from jupyter_sky.base.errors import SkyNoOffer, SkyUsageError
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.knowledge.lifetimes import (
     Choice,
     Exponential,
     KaplanMeier,

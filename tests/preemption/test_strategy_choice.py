@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_sky.preemption.models import Exponential
-from jupyter_sky.preemption.priors import Posterior
-from jupyter_sky.preemption.recovery import SpotPlace
-from jupyter_sky.preemption.replays import ReplayedJob
-from jupyter_sky.preemption.strategy_choice import choose_strategy, forecast_strategies
+from jupyter_sky.knowledge.lifetimes.models import Exponential
+from jupyter_sky.knowledge.lifetimes.priors import Posterior
+from jupyter_sky.knowledge.lifetimes.recovery import SpotPlace
+from jupyter_sky.knowledge.lifetimes.replays import ReplayedJob
+from jupyter_sky.knowledge.lifetimes.strategy_choice import choose_strategy, forecast_strategies
 
 JOB = ReplayedJob(4.0, interval=1.0, save=0.0, boot=0.2, refusal=0.01)
 EAST = SpotPlace("east-a", "east", 1.0)

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from jupyter_sky.preemption.availability import Availability
-from jupyter_sky.preemption.models import Exponential
-from jupyter_sky.preemption.observations import Happening
-from jupyter_sky.preemption.recovery import Broker, IndexStrategy, SingleRegion, SpotPlace
-from jupyter_sky.preemption.replays import ReplayedJob, replay, replay_together
-from jupyter_sky.preemption.synthetic import (
+from jupyter_sky.knowledge.lifetimes.availability import Availability
+from jupyter_sky.knowledge.lifetimes.models import Exponential
+from jupyter_sky.knowledge.lifetimes.observations import Happening
+from jupyter_sky.knowledge.lifetimes.recovery import Broker, IndexStrategy, SingleRegion, SpotPlace
+from jupyter_sky.knowledge.lifetimes.replays import ReplayedJob, replay, replay_together
+from jupyter_sky.knowledge.lifetimes.synthetic import (
     AGES,
     FACTORS,
     LOSSES,

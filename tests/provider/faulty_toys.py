@@ -11,7 +11,7 @@ from typing import Any
 
 from sky_toy import Toy  # pyright: ignore[reportMissingImports]
 
-from jupyter_sky.provider import LaunchRequest, Machine, MachineConfig, ProviderError
+from jupyter_sky.clouds.provider import LaunchRequest, Machine, MachineConfig, ProviderError
 
 
 class Repeating(Toy):

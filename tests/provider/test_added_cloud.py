@@ -14,31 +14,30 @@ from textwrap import dedent
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky import clouds
-from jupyter_sky.api.settings import config
-from jupyter_sky.catalog import files, loader
-from jupyter_sky.catalog.refresh import refresh, sources
-from jupyter_sky.catalog.refresh.entries import make_offer, make_table
-from jupyter_sky.catalog.transfer import Location, TransferNetwork
-from jupyter_sky.catalog.user_offers import check_file
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.dag.graph import Data
-from jupyter_sky.errors import SkyPermission, SkyRefreshError, SkyUsageError
-from jupyter_sky.forms.completion import CompletionContext
-from jupyter_sky.ledger.billing import billed_seconds, billed_seconds_sql
-from jupyter_sky.ledger.ledger import Ledger
-from jupyter_sky.magics.completer import complete_names
-from jupyter_sky.offers import Offer
-from jupyter_sky.optimizer.constraints import Avoid, Only, Quota
-from jupyter_sky.optimizer.launchability import Launchable
-from jupyter_sky.optimizer.scopes import parse_scope
-from jupyter_sky.provider import register
-from jupyter_sky.search.offers import product_family
-from jupyter_sky.server.snapshot import IdleReports, Snapshot
-from jupyter_sky.server.state import PanelState
-from jupyter_sky.store.store import ClusterRow, Store
-from jupyter_sky.tracker.observations import quota_family
-from jupyter_sky.widgets.plan_graph import draw_graph
+from jupyter_sky import Offer, clouds
+from jupyter_sky.base.clouds import register
+from jupyter_sky.base.errors import SkyPermission, SkyRefreshError, SkyUsageError
+from jupyter_sky.base.requests.dag.graph import Data
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.base.store.store import ClusterRow, Store
+from jupyter_sky.clouds.prices import refresh, sources
+from jupyter_sky.clouds.prices.entries import make_offer, make_table
+from jupyter_sky.decisions.optimizer.constraints import Avoid, Only, Quota
+from jupyter_sky.decisions.optimizer.launchability import Launchable
+from jupyter_sky.decisions.optimizer.scopes import parse_scope
+from jupyter_sky.decisions.search.offers import product_family
+from jupyter_sky.interfaces.api.settings import config
+from jupyter_sky.interfaces.forms.completion import CompletionContext
+from jupyter_sky.interfaces.magics.completer import complete_names
+from jupyter_sky.interfaces.server.snapshot import IdleReports, Snapshot
+from jupyter_sky.interfaces.server.state import PanelState
+from jupyter_sky.interfaces.widgets.plan_graph import draw_graph
+from jupyter_sky.knowledge.catalog import files, loader
+from jupyter_sky.knowledge.catalog.transfer import Location, TransferNetwork
+from jupyter_sky.knowledge.catalog.user_offers import check_file
+from jupyter_sky.knowledge.ledger.billing import billed_seconds, billed_seconds_sql
+from jupyter_sky.knowledge.ledger.ledger import Ledger
+from jupyter_sky.knowledge.tracker.observations import quota_family
 
 HOUR = 3600.0
 DRIVER = '''
@@ -46,7 +45,7 @@ DRIVER = '''
 
 import os
 
-from jupyter_sky.offers import Offer
+from jupyter_sky import Offer
 from jupyter_sky.provider import Provider, ProviderError
 
 
@@ -302,12 +301,12 @@ def test_built_in_clouds_and_an_import_read_no_entry_points() -> None:
         def fail(**_): raise AssertionError("entry points are read")
         importlib.metadata.entry_points = fail
         import jupyter_sky as sky
-        from jupyter_sky.catalog.transfer import Location
-        from jupyter_sky.config.settings import Sky
-        from jupyter_sky.dag.graph import Data
-        from jupyter_sky.optimizer.scopes import parse_scope
-        from jupyter_sky.provider.register import find_facts, sort_names
-        from jupyter_sky.tracker.blocks import block_seconds
+        from jupyter_sky.knowledge.catalog.transfer import Location
+        from jupyter_sky.base.settings.settings import Sky
+        from jupyter_sky.base.requests.dag.graph import Data
+        from jupyter_sky.decisions.optimizer.scopes import parse_scope
+        from jupyter_sky.base.clouds.register import find_facts, sort_names
+        from jupyter_sky.knowledge.tracker.blocks import block_seconds
         sky.Resources.parse(cloud="aws,gcp,vast,local")
         Sky.load().providers = {"aws": {"scheduler_role": "arn"}}
         for uri in ("s3://b", "gs://b", "az://b", "./b", "file:///b", "?:/b", "aws/us-east-1",

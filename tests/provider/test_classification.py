@@ -7,8 +7,8 @@ import pytest
 from jupyter_sky.clouds.aws.driver import Aws
 from jupyter_sky.clouds.azure.driver import Azure
 from jupyter_sky.clouds.gcp.driver import Gcp
-from jupyter_sky.provider import ProviderError, Refinement
-from jupyter_sky.provider.classification import (
+from jupyter_sky.clouds.provider import ProviderError, Refinement
+from jupyter_sky.clouds.provider.classification import (
     MAX_MESSAGE_CHARS,
     classify,
     first_known,

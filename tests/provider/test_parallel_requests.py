@@ -8,7 +8,7 @@ from threading import Event
 
 import pytest
 
-from jupyter_sky.provider.parallel_requests import StopRequested, pause, send_parallel
+from jupyter_sky.clouds.provider.parallel_requests import StopRequested, pause, send_parallel
 
 
 def _is_transient(error: Exception) -> bool:

@@ -15,16 +15,17 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky import clouds
-from jupyter_sky.clouds.catalog_provider import CatalogProvider
-from jupyter_sky.errors import SkyNoOffer, SkyUsageError
-from jupyter_sky.ledger.billing import billed_seconds
-from jupyter_sky.offers import Offer
-from jupyter_sky.provider import CloudError, Provider, ProviderError, register
-from jupyter_sky.provider.cloud_facts import CloudFacts
-from jupyter_sky.provider.facts import BUILT_IN
-from jupyter_sky.provider.on_premises_facts import SshFacts
-from jupyter_sky.provisioner.placement import decide_placement
-from jupyter_sky.resources import Resources
+from jupyter_sky.base.clouds import register
+from jupyter_sky.base.clouds.cloud_facts import CloudFacts
+from jupyter_sky.base.clouds.facts import BUILT_IN
+from jupyter_sky.base.clouds.on_premises_facts import SshFacts
+from jupyter_sky.base.errors import SkyNoOffer, SkyUsageError
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.clouds.launches.catalog_provider import CatalogProvider
+from jupyter_sky.clouds.provider import CloudError, Provider, ProviderError
+from jupyter_sky.knowledge.ledger.billing import billed_seconds
+from jupyter_sky.machines.provisioner.placement import decide_placement
 
 ROOT = Path(__file__).parents[2]
 
@@ -105,8 +106,8 @@ def test_built_in_clouds_ask_no_entry_points() -> None:
         "def fail(**_): raise AssertionError('entry points are asked')\n"
         "importlib.metadata.entry_points = fail\n"
         "from jupyter_sky import clouds\n"
-        "from jupyter_sky.provider.facts import BUILT_IN\n"
-        "from jupyter_sky.provider.register import find_facts, is_known\n"
+        "from jupyter_sky.base.clouds.facts import BUILT_IN\n"
+        "from jupyter_sky.base.clouds.register import find_facts, is_known\n"
         "assert all(is_known(name) and find_facts(name) is BUILT_IN[name] for name in BUILT_IN)\n"
         "clouds.get('local')\n"
         "sdks = {'boto3', 'azure', 'google.cloud', 'requests', 'pandas', 'numpy'}\n"

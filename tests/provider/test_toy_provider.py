@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.store.store import Store
 from tests.conftest import Notebook, wait_until
 from tests.emulators.fleet import Fleet
 from tests.emulators.hosts import USABLE

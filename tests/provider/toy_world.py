@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from jupyter_sky.provider.values import ErrorCause
-from jupyter_sky.testing import Operation, World
+from jupyter_sky.clouds.provider.values import ErrorCause
+from jupyter_sky.clouds.testing import Operation, World
 from tests.emulators.fleet import Fleet
 from tests.emulators.loopback import machine_env, warm_cache
 from tests.emulators.toy import ToyCloud

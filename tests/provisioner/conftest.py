@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky import clouds
-from jupyter_sky.clouds.provider import CloudProvider
-from jupyter_sky.config.settings import Sky
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds.launches.launcher import CloudProvider
 from tests.emulators.ec2 import Ec2
 
 

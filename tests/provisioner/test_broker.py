@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 
 from jupyter_sky import clouds, tracker
-from jupyter_sky.clouds import LaunchRequest, Machine
-from jupyter_sky.clouds.machine_records import launch_records
-from jupyter_sky.clouds.provider import CloudProvider
-from jupyter_sky.errors import (
+from jupyter_sky.base.errors import (
     SkyNoCapacity,
     SkyNoOffer,
     SkyPermission,
     SkyUnreachable,
     SkyUsageError,
 )
-from jupyter_sky.offers import Offer
-from jupyter_sky.provisioner import broker, record_observation, refusal_scope
-from jupyter_sky.provisioner.placement import decide_placement, usable_providers
-from jupyter_sky.provisioner.preview import preview_plan
-from jupyter_sky.resources import Resources
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.clouds import LaunchRequest, Machine
+from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.clouds.launches.machine_records import launch_records
+from jupyter_sky.machines.provisioner import broker, record_observation, refusal_scope
+from jupyter_sky.machines.provisioner.placement import decide_placement, usable_providers
+from jupyter_sky.machines.provisioner.preview import preview_plan
 from tests.emulators.ec2 import Ec2
 
 _numbers = itertools.count()
@@ -127,7 +127,7 @@ def test_invalid_request_ends_after_a_few_places(aws: tuple[Ec2, CloudProvider])
 def test_throttling_is_waited_out_and_no_refusal_of_the_place(
     aws: tuple[Ec2, CloudProvider], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jupyter_sky.clouds.retries.FIRST_WAIT_SECONDS", 0.02)
+    monkeypatch.setattr("jupyter_sky.clouds.launches.retries.FIRST_WAIT_SECONDS", 0.02)
     account, _ = aws
     account.throttle("create", times=3)
     _, attempts = bring(NEED)
@@ -140,7 +140,7 @@ def test_lost_answers_leave_one_machine_or_none(
     aws: tuple[Ec2, CloudProvider], monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     """One: asked again with the same token, the same machine. All: it is found by its tag."""
-    monkeypatch.setattr("jupyter_sky.clouds.retries.FIRST_WAIT_SECONDS", 0.02)
+    monkeypatch.setattr("jupyter_sky.clouds.launches.retries.FIRST_WAIT_SECONDS", 0.02)
     account, cloud = aws
     account.lose("create", times=times)
     offer = preview_plan(NEED)[0].tasks[0].offer

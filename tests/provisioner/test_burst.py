@@ -11,22 +11,27 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky import tracker
-from jupyter_sky.cell_options.burst import BurstPolicy, parse_burst
-from jupyter_sky.cell_options.parsing import parse_cell_line
+from jupyter_sky.base.errors import SkyCancelled, SkyUsageError
+from jupyter_sky.base.requests.cell_options.burst import BurstPolicy, parse_burst
+from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.base.store.store import RunRow, Store
 from jupyter_sky.clouds import LaunchRequest, get
-from jupyter_sky.clouds.provider import CloudProvider
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyCancelled, SkyUsageError
-from jupyter_sky.executor.request import with_settings
-from jupyter_sky.executor.run_record import digest_code
-from jupyter_sky.offers import Offer
-from jupyter_sky.provisioner import broker, own_queue
-from jupyter_sky.provisioner.burst import OwnQueue, SlotHolder, decide_burst, remaining_seconds
-from jupyter_sky.provisioner.own_queue import find_holders, past_durations, read_queue
-from jupyter_sky.provisioner.placement import decide_placement
-from jupyter_sky.provisioner.preview import preview_plan
-from jupyter_sky.resources import Resources
-from jupyter_sky.store.store import RunRow, Store
+from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.execution.cells.request import with_settings
+from jupyter_sky.execution.cells.run_record import digest_code
+from jupyter_sky.machines.provisioner import broker, own_queue
+from jupyter_sky.machines.provisioner.burst import (
+    OwnQueue,
+    SlotHolder,
+    decide_burst,
+    remaining_seconds,
+)
+from jupyter_sky.machines.provisioner.own_queue import find_holders, past_durations, read_queue
+from jupyter_sky.machines.provisioner.placement import decide_placement
+from jupyter_sky.machines.provisioner.preview import preview_plan
 from tests.emulators.ec2 import Ec2
 from tests.emulators.hosts import USABLE, SshHost
 from tests.store.rows import CLUSTER, RUN

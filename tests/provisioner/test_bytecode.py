@@ -8,8 +8,8 @@ import sys
 import tarfile
 from pathlib import Path
 
-from jupyter_sky.provisioner.bytecode import ROOTS, compile_modules
-from jupyter_sky.provisioner.package_archive import _reset_owner
+from jupyter_sky.machines.provisioner.bytecode import ROOTS, compile_modules
+from jupyter_sky.machines.provisioner.package_archive import _reset_owner
 
 
 def _told(folder: Path) -> list[str]:
@@ -61,11 +61,13 @@ def test_all_that_engines_begin_with_is_there() -> None:
         [
             sys.executable,
             "-c",
-            "from jupyter_sky.provisioner.bytecode import import_roots; print(*import_roots())",
+            "from jupyter_sky.machines.provisioner.bytecode import import_roots as roots\n"
+            "print(*roots())",
         ],
         text=True,
     ).split()
     assert set(ROOTS) <= set(named)
-    assert {"jupyter_sky.engines.wire.error_serialization", "IPython.core.interactiveshell"} <= set(
-        named
-    )
+    assert {
+        "jupyter_sky.machines.engines.wire.error_serialization",
+        "IPython.core.interactiveshell",
+    } <= set(named)

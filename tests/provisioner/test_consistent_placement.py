@@ -11,11 +11,11 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky import clouds
-from jupyter_sky.errors import SkyNoCapacity
-from jupyter_sky.executor import cluster_launch
-from jupyter_sky.executor import session as sessions
-from jupyter_sky.functions.launch import ClusterLauncher, choose_offer, excess_notes
-from jupyter_sky.offers import Offer
+from jupyter_sky.base.errors import SkyNoCapacity
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.execution.clusters import cluster_launch
+from jupyter_sky.execution.functions.pools.launch import ClusterLauncher, choose_offer, excess_notes
+from jupyter_sky.execution.sessions import session as sessions
 from tests.benchmarks.newcomer_parity import compare_requests, notebook
 
 

@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from jupyter_sky.provisioner.interrupts import (
+from jupyter_sky.machines.provisioner.interrupts import (
     AllowedInterrupts,
     HeldInterrupts,
     uninterruptible,

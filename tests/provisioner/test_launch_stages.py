@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jupyter_sky.provisioner.launch_stages import LaunchStages, format_stages
+from jupyter_sky.machines.provisioner.launch_stages import LaunchStages, format_stages
 
 
 def test_stages_are_shown_in_their_order(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import sys
 PACKING = """
 import threading
 from contextlib import suppress
-from jupyter_sky.provisioner import package_archive
+from jupyter_sky.machines.provisioner import package_archive
 
 begun = threading.Event()
 

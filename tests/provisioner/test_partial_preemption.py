@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky import tracker
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.store.store import Store
 from jupyter_sky.clouds import LaunchRequest
-from jupyter_sky.clouds.provider import CloudProvider
-from jupyter_sky.executor.clusters import ClusterRegistry
-from jupyter_sky.provisioner.placement import decide_placement
-from jupyter_sky.resources import Resources
-from jupyter_sky.store.store import Store
+from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.execution.clusters.clusters import ClusterRegistry
+from jupyter_sky.machines.provisioner.placement import decide_placement
 from tests.conftest import wait_until
 from tests.emulators.ec2 import Ec2
 from tests.store.rows import CLUSTER

@@ -12,12 +12,9 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky import clouds, tracker
-from jupyter_sky.catalog import load
-from jupyter_sky.cell_options.parsing import parse_cell_line
-from jupyter_sky.clouds import LaunchRequest, launch_support
-from jupyter_sky.clouds.provider import CloudProvider
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import (
+from jupyter_sky.base.clouds.facts import HyperstackFacts
+from jupyter_sky.base.clouds.register import find_facts
+from jupyter_sky.base.errors import (
     SkyClusterLost,
     SkyError,
     SkyNoCapacity,
@@ -26,23 +23,27 @@ from jupyter_sky.errors import (
     SkyUnreachable,
     SkyUsageError,
 )
-from jupyter_sky.executor import cluster_launch
-from jupyter_sky.executor import session as sessions
-from jupyter_sky.executor.request import with_settings
-from jupyter_sky.forms import Fields, placement_text
-from jupyter_sky.forms.completion import CompletionContext
-from jupyter_sky.functions.launch import choose_offer
-from jupyter_sky.functions.specs import Nodes, Spec
-from jupyter_sky.ledger.ledger import format_rate
-from jupyter_sky.magics import verbs
-from jupyter_sky.magics.dryrun import dry_run
-from jupyter_sky.offers import Offer
-from jupyter_sky.provider.facts import HyperstackFacts
-from jupyter_sky.provider.register import find_facts
-from jupyter_sky.provisioner import broker, placement, preview, provision
-from jupyter_sky.provisioner.placement import decide_placement
-from jupyter_sky.resources import Resources
-from jupyter_sky.tracker import Place
+from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds import LaunchRequest
+from jupyter_sky.clouds.launches import launch_support
+from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.execution.cells.request import with_settings
+from jupyter_sky.execution.clusters import cluster_launch
+from jupyter_sky.execution.functions.images.specs import Nodes, Spec
+from jupyter_sky.execution.functions.pools.launch import choose_offer
+from jupyter_sky.execution.sessions import session as sessions
+from jupyter_sky.interfaces.forms import Fields, placement_text
+from jupyter_sky.interfaces.forms.completion import CompletionContext
+from jupyter_sky.interfaces.magics import verbs
+from jupyter_sky.interfaces.magics.dryrun import dry_run
+from jupyter_sky.knowledge.catalog import load
+from jupyter_sky.knowledge.ledger.ledger import format_rate
+from jupyter_sky.knowledge.tracker import Place
+from jupyter_sky.machines.provisioner import broker, placement, preview, provision
+from jupyter_sky.machines.provisioner.placement import decide_placement
 from tests.emulators.ec2 import Ec2
 from tests.store.rows import CLUSTER
 

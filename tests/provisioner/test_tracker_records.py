@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from jupyter_sky import tracker
+from jupyter_sky.base.errors import SkyClusterLost, SkyNoCapacity
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds import LaunchRequest, get
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyClusterLost, SkyNoCapacity
-from jupyter_sky.provisioner import provision
-from jupyter_sky.resources import Resources
+from jupyter_sky.machines.provisioner import provision
 from tests.conftest import clean, processes_of, wait_until
 
 cloud = get("local")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines.node import environment
-from jupyter_sky.errors import SkyError
-from jupyter_sky.provisioner.uv import run_uv
+from jupyter_sky.base.errors import SkyError
+from jupyter_sky.machines.engines.node import environment
+from jupyter_sky.machines.provisioner.uv import run_uv
 
 
 def test_settings_of_the_open_folder_choose_no_index(

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from jupyter_sky.remote import processes
-from jupyter_sky.remote.processes import FOREIGN_SECONDS, identity, is_alive, liveness
+from jupyter_sky.base.remote import processes
+from jupyter_sky.base.remote.processes import FOREIGN_SECONDS, identity, is_alive, liveness
 
 
 def test_own_process_is_alive() -> None:

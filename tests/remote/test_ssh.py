@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.clouds import cloud_init
-from jupyter_sky.clouds.ssh_slot import Slot
-from jupyter_sky.errors import SkyUnreachable, SkyUsageError
-from jupyter_sky.provider.values import Machine
-from jupyter_sky.remote import ssh
-from jupyter_sky.remote.ssh_address import Address
+from jupyter_sky.base.errors import SkyUnreachable, SkyUsageError
+from jupyter_sky.base.remote import ssh
+from jupyter_sky.base.remote.ssh_address import Address
+from jupyter_sky.clouds.launches import cloud_init
+from jupyter_sky.clouds.launches.ssh_slot import Slot
+from jupyter_sky.clouds.provider.values import Machine
 from tests.emulators.hosts import SSHD, USABLE, SshHost, keygen
 
 

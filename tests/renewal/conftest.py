@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.catalog.refresh.aws import AwsPrices
-from jupyter_sky.config.settings import Sky
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds.prices.aws import AwsPrices
 from tests.emulators.aws import AwsEmulator, spot
 from tests.emulators.server import trusted
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jupyter_sky.renewal.log import only_reader, read_log, write_log
-from jupyter_sky.renewal.schedule import (
+from jupyter_sky.machines.renewal.log import only_reader, read_log, write_log
+from jupyter_sky.machines.renewal.schedule import (
     CATALOG,
     PERIODS,
     QUOTAS,

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.api.doctor import examine_prices
-from jupyter_sky.catalog.refresh.aws import AwsPrices
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyNoOffer
-from jupyter_sky.renewal import worker
-from jupyter_sky.renewal.background import BackgroundRenewal
-from jupyter_sky.renewal.log import only_reader, read_log, write_log
-from jupyter_sky.renewal.report import renewal_table
-from jupyter_sky.renewal.schedule import CATALOG, QUOTAS, SPOT_PRICES, Reading, Subject
-from jupyter_sky.renewal.subjects import find_subjects
-from jupyter_sky.renewal.worker import main, renew
-from jupyter_sky.tracker import Place
+from jupyter_sky.base.errors import SkyNoOffer
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds.prices.aws import AwsPrices
+from jupyter_sky.interfaces.api.doctor import examine_prices
+from jupyter_sky.knowledge.tracker import Place
+from jupyter_sky.machines.renewal import worker
+from jupyter_sky.machines.renewal.background import BackgroundRenewal
+from jupyter_sky.machines.renewal.log import only_reader, read_log, write_log
+from jupyter_sky.machines.renewal.report import renewal_table
+from jupyter_sky.machines.renewal.schedule import CATALOG, QUOTAS, SPOT_PRICES, Reading, Subject
+from jupyter_sky.machines.renewal.subjects import find_subjects
+from jupyter_sky.machines.renewal.worker import main, renew
 from tests.catalog.refresh.test_aws import at, world
 from tests.emulators.aws import AwsEmulator
 from tests.renewal.conftest import spot

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.runs import controller as controller_module
-from jupyter_sky.runs.journal import RunJournal
+from jupyter_sky.workflows.pipelines.run import controller as controller_module
+from jupyter_sky.workflows.pipelines.run.journal import RunJournal
 
 from .pretended_world import PretendedWorld
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jupyter_sky.runs.actions import (
+from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
+from jupyter_sky.workflows.pipelines.run.actions import (
     Action,
     FindResult,
     Follow,
@@ -26,11 +27,10 @@ from jupyter_sky.runs.actions import (
     Stop,
     World,
 )
-from jupyter_sky.runs.controller import Controller
-from jupyter_sky.runs.events import Event, Kind
-from jupyter_sky.runs.graph import RunGraph, RunTask
-from jupyter_sky.runs.journal import RunJournal
-from jupyter_sky.runs.state import RunState
+from jupyter_sky.workflows.pipelines.run.controller import Controller
+from jupyter_sky.workflows.pipelines.run.events import Event, Kind
+from jupyter_sky.workflows.pipelines.run.journal import RunJournal
+from jupyter_sky.workflows.pipelines.run.state import RunState
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS cluster (token TEXT PRIMARY KEY, name TEXT, launches INT, is_up INT);

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.errors import SkyRunTaken, SkyUsageError
-from jupyter_sky.runs.controller import Controller
-from jupyter_sky.runs.events import Kind
-from jupyter_sky.runs.graph import RunGraph, RunTask
-from jupyter_sky.runs.journal import RunJournal
-from jupyter_sky.runs.state import RunState, fold
-from jupyter_sky.runs.task_state import Phase
+from jupyter_sky.base.errors import SkyRunTaken, SkyUsageError
+from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
+from jupyter_sky.workflows.pipelines.run.controller import Controller
+from jupyter_sky.workflows.pipelines.run.events import Kind
+from jupyter_sky.workflows.pipelines.run.journal import RunJournal
+from jupyter_sky.workflows.pipelines.run.state import RunState, fold
+from jupyter_sky.workflows.pipelines.run.task_state import Phase
 
 from .pretended_world import (
     DIAMOND,

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.runs.controller import Controller
-from jupyter_sky.runs.events import Event, Kind
-from jupyter_sky.runs.graph import RunGraph, RunTask
-from jupyter_sky.runs.journal import RunJournal
-from jupyter_sky.runs.phase_changes import PhaseChanges
-from jupyter_sky.runs.state import RunState, fold
+from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
+from jupyter_sky.workflows.pipelines.run.controller import Controller
+from jupyter_sky.workflows.pipelines.run.events import Event, Kind
+from jupyter_sky.workflows.pipelines.run.journal import RunJournal
+from jupyter_sky.workflows.pipelines.run.phase_changes import PhaseChanges
+from jupyter_sky.workflows.pipelines.run.state import RunState, fold
 
 from .pretended_world import DIAMOND, Clock, PretendedWorld
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.executor import session as sessions
-from jupyter_sky.jobs.bag_run import BagRun
-from jupyter_sky.pipelines.pipeline_run import PipelineRun
-from jupyter_sky.runs.names import dated_name
+from jupyter_sky.execution.sessions import session as sessions
+from jupyter_sky.workflows.bags.bag_run import BagRun
+from jupyter_sky.workflows.pipelines.run.names import dated_name
+from jupyter_sky.workflows.pipelines.run.pipeline_run import PipelineRun
 
 
 def test_runs_that_begin_in_one_second_have_different_names() -> None:

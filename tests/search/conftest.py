@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jupyter_sky.search import Optimizer
+from jupyter_sky.decisions.search import Optimizer
 
 
 def trace(optimizer: Optimizer, values: np.ndarray, budget: int) -> list[int]:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.search import (
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.decisions.search import (
     CloudBandit,
     Independent,
     RisingBandits,

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.errors import SkyBudget, SkyUsageError
-from jupyter_sky.search import (
+from jupyter_sky.base.errors import SkyBudget, SkyUsageError
+from jupyter_sky.decisions.search import (
     CloudBandit,
     Measurement,
     Point,
@@ -21,9 +21,9 @@ from jupyter_sky.search import (
     SearchResult,
     Space,
 )
-from jupyter_sky.search.api import search
-from jupyter_sky.search.limits import SearchLimits
-from jupyter_sky.search.measurement import Trial
+from jupyter_sky.decisions.search.api import search
+from jupyter_sky.decisions.search.limits import SearchLimits
+from jupyter_sky.decisions.search.measurement import Trial
 
 SPACE = Space.of(
     {cloud: {"vcpus": [2, 4], "memory": [4, 8, 16], "nodes": [1, 2]} for cloud in "AB"},

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.search import CloudBandit, FlatGP, Transfer
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.decisions.search import CloudBandit, FlatGP, Transfer
 from tests.benchmarks import mocca
 from tests.benchmarks.expected_regret import bandit_regret
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.search import COMPONENTS, FlatGP, Space, Transfer, component, method
-from jupyter_sky.search.optimizer import expected_improvement
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.decisions.search import COMPONENTS, FlatGP, Space, Transfer, component, method
+from jupyter_sky.decisions.search.optimizer import expected_improvement
 from tests.search.conftest import trace
 
 LIGHT = ("random", "rbf", "cheapest")

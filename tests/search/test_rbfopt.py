@@ -8,8 +8,8 @@ import threading
 import numpy as np
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.search import CloudBandit, Space, component
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.decisions.search import CloudBandit, Space, component
 from tests.conftest import wait_until
 from tests.search.conftest import trace
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.search import Measurement, Point, SearchResult, Space, Stop
-from jupyter_sky.search.api import search
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.decisions.search import Measurement, Point, SearchResult, Space, Stop
+from jupyter_sky.decisions.search.api import search
 
 SPACE = Space.of(
     {"A": {"nodes": [1, 2, 3, 4], "size": [1, 2]}, "B": {"nodes": [1, 2, 3, 4]}},

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jupyter_sky.errors import SkyNoOffer, SkyUsageError
-from jupyter_sky.search import Point, Space, on_sale
-from jupyter_sky.search.kernels import KernelSettings, SpaceKernel
-from jupyter_sky.search.offers import product_family
+from jupyter_sky.base.errors import SkyNoOffer, SkyUsageError
+from jupyter_sky.decisions.search import Point, Space, on_sale
+from jupyter_sky.decisions.search.kernels import KernelSettings, SpaceKernel
+from jupyter_sky.decisions.search.offers import product_family
 
 ARMS = {
     "A": {"family": ["x", "y"], "size": [1, 2], "nodes": [1, 2, 4]},

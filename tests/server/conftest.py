@@ -13,9 +13,9 @@ import pytest
 from pytest_jupyter.jupyter_server import *  # noqa: F403
 from tornado.httpclient import HTTPClientError
 
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.server.service import SkyService
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.base.store.store import Store
+from jupyter_sky.interfaces.server.service import SkyService
 from tests.conftest import clean
 
 

@@ -12,9 +12,9 @@ import pytest
 from jupyter_server.auth import Authorizer as Base
 from tornado.httpclient import HTTPClientError
 
-from jupyter_sky import server
-from jupyter_sky.server import PREFIX
-from jupyter_sky.server.handler import AUTH_RESOURCE, SkyHandler, authorized
+from jupyter_sky.interfaces import server
+from jupyter_sky.interfaces.server import PREFIX
+from jupyter_sky.interfaces.server.handler import AUTH_RESOURCE, SkyHandler, authorized
 
 VERBS = ("get", "head", "post", "put", "delete", "patch", "options")
 WRITES = {"POST", "PUT", "DELETE", "PATCH"}
@@ -121,9 +121,9 @@ LOADED = """
 import sys
 import jupyter_server.serverapp
 before = set(sys.modules)
-from jupyter_sky.server import {names}
+from jupyter_sky.interfaces.server import {names}
 heavy = ["IPython", "ipykernel", "ipyparallel", "numpy", "psutil", "sqlite3"]
-heavy.append("jupyter_sky.store.store")
+heavy.append("jupyter_sky.base.store.store")
 print([name for name in heavy if name in set(sys.modules) - before])
 """
 

@@ -10,10 +10,16 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.jobs.bag_run import open_queue
-from jupyter_sky.jobs.job_queue import CANCEL, JobQueue
-from jupyter_sky.jobs.values import BagSettings, JobChange, JobOutcome, JobState, OpenJob
-from jupyter_sky.remote.processes import identity
+from jupyter_sky.base.remote.processes import identity
+from jupyter_sky.workflows.bags.bag_run import open_queue
+from jupyter_sky.workflows.bags.queue.job_queue import CANCEL, JobQueue
+from jupyter_sky.workflows.bags.queue.values import (
+    BagSettings,
+    JobChange,
+    JobOutcome,
+    JobState,
+    OpenJob,
+)
 from tests.conftest import wait_until
 from tests.server.conftest import Refused
 

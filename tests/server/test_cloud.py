@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.server.service import SkyService
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.store.store import Store
+from jupyter_sky.interfaces.server.service import SkyService
 from tests.conftest import Notebook, wait_until
 from tests.emulators.hosts import USABLE
 from tests.emulators.loopback import Loopback, loopback

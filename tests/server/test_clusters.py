@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.executor import extension
-from jupyter_sky.remote import processes
-from jupyter_sky.server import runs
-from jupyter_sky.server.service import SkyService
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.remote import processes
+from jupyter_sky.base.store.store import Store
+from jupyter_sky.execution.sessions import extension
+from jupyter_sky.interfaces.server import runs
+from jupyter_sky.interfaces.server.service import SkyService
 from tests.conftest import WAIT, Notebook, part
 from tests.server.conftest import Refused
 from tests.store.rows import CLUSTER, GONE, RUN
@@ -259,7 +259,7 @@ async def test_engine_without_a_kernel_is_restarted_only_when_that_is_asked_for(
 async def test_a_head_that_does_not_answer_is_told_as_such(
     ask: Any, data: Path, book: Notebook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jupyter_sky.engines.client import observer
+    from jupyter_sky.machines.engines.client import observer
 
     monkeypatch.setattr(observer.Observer.ask, "__defaults__", (1.0,))
     assert book.run("%%sky -c train\n1").status == "ok"

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from tornado.httpclient import HTTPClientError
 
-from jupyter_sky.ledger import budget
-from jupyter_sky.offers import Offer
-from jupyter_sky.server import cost
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.interfaces.server import cost
+from jupyter_sky.knowledge.ledger import budget
 from tests.ledger import test_ledger
 from tests.ledger.test_ledger import put_run
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.executor.replay import ALL_SHOWN
-from jupyter_sky.server.notebook_runs import LEASE_SECONDS, PageClaims
-from jupyter_sky.server.service import SkyService
-from jupyter_sky.store.store import RunRow, Store
-from jupyter_sky.widgets.status_line import CARD_MIME
+from jupyter_sky.base.store.store import RunRow, Store
+from jupyter_sky.execution.cells.replay import ALL_SHOWN
+from jupyter_sky.interfaces.server.notebook_runs import LEASE_SECONDS, PageClaims
+from jupyter_sky.interfaces.server.service import SkyService
+from jupyter_sky.interfaces.widgets.status_line import CARD_MIME
 from tests.server.conftest import Refused
 from tests.store.rows import CLUSTER, GONE, MINE, RUN
 

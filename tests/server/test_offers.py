@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky import clouds
-from jupyter_sky.provider.facts import HyperstackFacts
+from jupyter_sky.base.clouds.facts import HyperstackFacts
 from tests.server.conftest import Refused
 
 

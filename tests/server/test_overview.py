@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 from tornado.httpclient import HTTPClientError
 
-from jupyter_sky.ledger import budget
-from jupyter_sky.ledger.billing import billed_seconds, billed_seconds_sql
-from jupyter_sky.ledger.ledger import Ledger, sum_usd
-from jupyter_sky.provider.facts import BUILT_IN
-from jupyter_sky.remote import processes
-from jupyter_sky.server.poller import SCHEMA
-from jupyter_sky.server.service import SkyService
-from jupyter_sky.server.snapshot import IdleReport, Snapshot, midnight
-from jupyter_sky.server.state import PanelState
-from jupyter_sky.store.store import ClusterRow, Store
+from jupyter_sky.base.clouds.facts import BUILT_IN
+from jupyter_sky.base.remote import processes
+from jupyter_sky.base.store.store import ClusterRow, Store
+from jupyter_sky.interfaces.server.poller import SCHEMA
+from jupyter_sky.interfaces.server.service import SkyService
+from jupyter_sky.interfaces.server.snapshot import IdleReport, Snapshot, midnight
+from jupyter_sky.interfaces.server.state import PanelState
+from jupyter_sky.knowledge.ledger import budget
+from jupyter_sky.knowledge.ledger.billing import billed_seconds, billed_seconds_sql
+from jupyter_sky.knowledge.ledger.ledger import Ledger, sum_usd
 from tests.conftest import WAIT
 from tests.server.conftest import Refused
 from tests.store.rows import CLUSTER, MINE, RUN

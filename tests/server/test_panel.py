@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.config.paths import missing_panel_reason
+from jupyter_sky.base.settings.paths import missing_panel_reason
 
 
 def test_a_panel_that_was_not_built_is_missed(

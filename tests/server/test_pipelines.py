@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.optimizer.plan import Plan
-from jupyter_sky.optimizer.plan_values import Certificate
-from jupyter_sky.pipelines.run_storage import open_journal
-from jupyter_sky.remote.processes import identity
-from jupyter_sky.runs.events import Event, Kind
-from jupyter_sky.runs.graph import RunGraph, RunTask
-from jupyter_sky.runs.journal import RunJournal
+from jupyter_sky.base.remote.processes import identity
+from jupyter_sky.decisions.optimizer.plan import Plan
+from jupyter_sky.decisions.optimizer.plan_values import Certificate
+from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
+from jupyter_sky.workflows.pipelines.run.events import Event, Kind
+from jupyter_sky.workflows.pipelines.run.journal import RunJournal
+from jupyter_sky.workflows.pipelines.run.run_storage import open_journal
 from tests.server.conftest import Refused
 
 GRAPH = RunGraph([RunTask("load"), RunTask("fit", ("load",))])

@@ -20,14 +20,14 @@ from traitlets.config import SingletonConfigurable
 class App(SingletonConfigurable):
     root_dir = os.getcwd()
 
-from jupyter_sky.server.service import SkyService
+from jupyter_sky.interfaces.server.service import SkyService
 
 service = SkyService(App.instance(), SimpleNamespace(emit=lambda **k: None))
 try:
     service.reconcile()
 except Exception as error:
     print("reconcile:", type(error).__name__, error)
-from jupyter_sky.config.settings import Sky
+from jupyter_sky.base.settings.settings import Sky
 print("data_dir", Sky.load().data_dir)
 service.close()
 """

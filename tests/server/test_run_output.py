@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.server import run_output
-from jupyter_sky.server.run_output import JournalCache, lines
+from jupyter_sky.interfaces.server import run_output
+from jupyter_sky.interfaces.server.run_output import JournalCache, lines
 
 
 def entry(kind: str, rank: int = 0, **content: Any) -> dict[str, Any]:

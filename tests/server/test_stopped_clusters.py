@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds.machine_records import launch_records
-from jupyter_sky.errors import SkyNoCapacity
-from jupyter_sky.executor import stopped_clusters as power
-from jupyter_sky.executor import stopped_records
-from jupyter_sky.ledger.billing import MONTH_HOURS
-from jupyter_sky.server.service import SkyService
-from jupyter_sky.store.store import ClusterRow, Store
+from jupyter_sky.base.errors import SkyNoCapacity
+from jupyter_sky.base.store.store import ClusterRow, Store
+from jupyter_sky.clouds.launches.machine_records import launch_records
+from jupyter_sky.execution.clusters import stopped_clusters as power
+from jupyter_sky.execution.clusters import stopped_records
+from jupyter_sky.interfaces.server.service import SkyService
+from jupyter_sky.knowledge.ledger.billing import MONTH_HOURS
 from tests.server.test_clusters import refused, until
 from tests.store.rows import CLUSTER
 

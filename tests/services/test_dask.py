@@ -13,7 +13,7 @@ from urllib.request import HTTPCookieProcessor, build_opener, urlopen
 import psutil
 import pytest
 
-from jupyter_sky.services.dask_processes import make_certificate
+from jupyter_sky.machines.services.dask_processes import make_certificate
 from tests.conftest import Notebook, wait_until
 from tests.services.conftest import START, find_controller, processes_named
 
@@ -33,7 +33,7 @@ client.gather(client.map(sleep, range(1000, 2000), pure=False))
 
 def dask_processes(data_dir: Path) -> list[psutil.Process]:
     """Return the scheduler and the workers of the clusters in a data directory."""
-    return processes_named(data_dir, "jupyter_sky.services.dask_processes")
+    return processes_named(data_dir, "jupyter_sky.machines.services.dask_processes")
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_dashboard_wants_the_link(dasks: Notebook) -> None:
 def test_other_certificate_is_refused(dasks: Notebook) -> None:
     code = """%%sky --engine dask
 from distributed import Client
-from jupyter_sky.services.dask_processes import make_security
+from jupyter_sky.machines.services.dask_processes import make_security
 for secret in ("0" * 64, None):
     try:
         Client(

@@ -57,7 +57,9 @@ sorted(each["name"] for each in client.scheduler_info()["workers"].values())
 """
     started = notebook.run(code, START)
     assert started.result == "['node-0', 'node-1']", started
-    processes = [processes_with(host, "jupyter_sky.services.dask_processes") for host in hosts]
+    processes = [
+        processes_with(host, "jupyter_sky.machines.services.dask_processes") for host in hosts
+    ]
     assert [len(each) for each in processes] == [2, 1], "a worker each, and the scheduler"
     link = started.stdout.strip()
     assert build_opener(HTTPCookieProcessor()).open(link).status == 200, "through the tunnel"

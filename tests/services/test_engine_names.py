@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.cell_options.data_engines import parse_engine
-from jupyter_sky.cell_options.parsing import parse_cell_line
-from jupyter_sky.config.spark_version import spark_version
-from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.cell_options.data_engines import parse_engine
+from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
+from jupyter_sky.base.requests.cell_options.spark_version import spark_version
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.errors import SkyError
-from jupyter_sky.services.engine_node import ensure_packages, find_python
-from jupyter_sky.services.orders import EngineOrder
-from jupyter_sky.services.ray_node import check_network, installed_version, start_options
-from jupyter_sky.services.sizes import RaySizes
+from jupyter_sky.base.errors import SkyError
+from jupyter_sky.machines.engines.node.service_orders import EngineOrder
+from jupyter_sky.machines.services.engine_node import ensure_packages, find_python
+from jupyter_sky.machines.services.ray_node import check_network, installed_version, start_options
+from jupyter_sky.machines.services.sizes import RaySizes
 
 
 def order(rank: int = 0, gpus: float = 0.0) -> EngineOrder:

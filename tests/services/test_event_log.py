@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow
 import pytest
 
-from jupyter_sky.services.event_log import find_logs, read_stages, stage_table
+from jupyter_sky.machines.services.event_log import find_logs, read_stages, stage_table
 
 TAG = "SparkConnect_SessionTag_User__Session_e225_Tag_cell-7"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.errors import SkyError
-from jupyter_sky.services import java
+from jupyter_sky.base.errors import SkyError
+from jupyter_sky.machines.services import java
 
 
 @pytest.fixture

@@ -9,16 +9,16 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky import clouds
-from jupyter_sky.catalog import load
-from jupyter_sky.cell_options.parsing import parse_cell_line
-from jupyter_sky.config.spark_version import spark_version
-from jupyter_sky.errors import SkyNoOffer, SkyUsageError
-from jupyter_sky.offers import Offer
-from jupyter_sky.optimizer.planner import plan
-from jupyter_sky.provisioner import broker
-from jupyter_sky.provisioner.placement import decide_placement
-from jupyter_sky.quantities import Amount
-from jupyter_sky.resources import Resources
+from jupyter_sky.base.errors import SkyNoOffer, SkyUsageError
+from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
+from jupyter_sky.base.requests.cell_options.spark_version import spark_version
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.quantities import Amount
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.knowledge.catalog import load
+from jupyter_sky.machines.provisioner import broker
+from jupyter_sky.machines.provisioner.placement import decide_placement
 
 
 @pytest.mark.parametrize("service", ["dataproc", "hdinsight", "hdinsight,dataproc", "spark==3.1.2"])

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines.node.ports import PORTS, free_port
-from jupyter_sky.engines.wire.messages import ClusterConfig, Content
-from jupyter_sky.services.node_processes import ClusterEngine, NodeProcess
-from jupyter_sky.services.orders import (
+from jupyter_sky.machines.engines.node.ports import PORTS, free_port
+from jupyter_sky.machines.engines.node.service_orders import (
     EngineOrder,
     engine_orders,
     read_state,
     write_state,
 )
+from jupyter_sky.machines.engines.node.service_processes import ClusterEngine, NodeProcess
+from jupyter_sky.machines.engines.wire.messages import ClusterConfig, Content
 from tests.conftest import wait_until
 
 

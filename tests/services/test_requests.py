@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.errors import SkyError
-from jupyter_sky.services.requests import await_engine, check_client, client_packages, spark_version
+from jupyter_sky.base.errors import SkyError
+from jupyter_sky.machines.services.requests import (
+    await_engine,
+    check_client,
+    client_packages,
+    spark_version,
+)
 
 
 class Controller:

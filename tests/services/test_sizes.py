@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_sky.errors import SkyError
-from jupyter_sky.services.sizes import (
+from jupyter_sky.base.errors import SkyError
+from jupyter_sky.machines.services.sizes import (
     CORES_OF_EXECUTOR,
     MIN_HEAP_MB,
     size_dask,

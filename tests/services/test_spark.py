@@ -11,7 +11,7 @@ from urllib.request import HTTPCookieProcessor, build_opener, urlopen
 
 import pytest
 
-from jupyter_sky.services import event_log
+from jupyter_sky.machines.services import event_log
 from tests.conftest import Notebook, wait_until
 from tests.services.conftest import START, find_controller, java_processes
 

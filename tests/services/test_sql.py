@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from jupyter_sky.cell_options.parsing import parse_cell_line
-from jupyter_sky.services.sql import SHOWN_ROWS, cell_code, describe_error, shown_table
+from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
+from jupyter_sky.machines.services.sql import SHOWN_ROWS, cell_code, describe_error, shown_table
 
 
 def test_statement_is_code_whatever_it_contains() -> None:

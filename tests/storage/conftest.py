@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.storage.azure import AzureStore
-from jupyter_sky.storage.azure_signing import AccountKey, SasSigner
-from jupyter_sky.storage.dialects import AmazonDialect, CompatibleDialect
-from jupyter_sky.storage.signing import BearerToken, Clock, S3Credentials
-from jupyter_sky.storage.stores import google_store, s3_store
-from jupyter_sky.storage.uri import StorageUri
+from jupyter_sky.machines.storage.stores.azure import AzureStore
+from jupyter_sky.machines.storage.stores.azure_signing import AccountKey, SasSigner
+from jupyter_sky.machines.storage.stores.dialects import AmazonDialect, CompatibleDialect
+from jupyter_sky.machines.storage.stores.signing import BearerToken, Clock, S3Credentials
+from jupyter_sky.machines.storage.stores.stores import google_store, s3_store
+from jupyter_sky.machines.storage.stores.uri import StorageUri
 from tests.emulators.object_store import ObjectStore
 from tests.emulators.object_store.azure_signatures import ACCOUNT
 

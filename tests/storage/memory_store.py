@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from jupyter_sky.storage.errors import SkyObjectMissing
-from jupyter_sky.storage.store import Capability, StoredObject
-from jupyter_sky.storage.uri import StorageUri
+from jupyter_sky.machines.storage.stores.errors import SkyObjectMissing
+from jupyter_sky.machines.storage.stores.store import Capability, StoredObject
+from jupyter_sky.machines.storage.stores.uri import StorageUri
 
 
 @dataclass

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_sky.storage.errors import SkyObjectArchived, SkyStoragePermission
-from jupyter_sky.storage.listing import list_objects
-from jupyter_sky.storage.part_worker import read_part
+from jupyter_sky.machines.storage.stores.errors import SkyObjectArchived, SkyStoragePermission
+from jupyter_sky.machines.storage.stores.listing import list_objects
+from jupyter_sky.machines.storage.stores.part_worker import read_part
 from tests.emulators.object_store import ObjectStore
 
 from .conftest import store_of

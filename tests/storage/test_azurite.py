@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.node.ports import free_port
-from jupyter_sky.storage.azure import AzureStore
-from jupyter_sky.storage.azure_login import DelegationKeys
-from jupyter_sky.storage.azure_signing import AccountKey, AzureGrant, SasSigner
-from jupyter_sky.storage.checksums import crc32c
-from jupyter_sky.storage.connections import Connections
-from jupyter_sky.storage.errors import (
+from jupyter_sky.machines.engines.node.ports import free_port
+from jupyter_sky.machines.storage.stores.azure import AzureStore
+from jupyter_sky.machines.storage.stores.azure_login import DelegationKeys
+from jupyter_sky.machines.storage.stores.azure_signing import AccountKey, AzureGrant, SasSigner
+from jupyter_sky.machines.storage.stores.checksums import crc32c
+from jupyter_sky.machines.storage.stores.connections import Connections
+from jupyter_sky.machines.storage.stores.errors import (
     SkyBucketMissing,
     SkyChecksumMismatch,
     SkyInvalidKey,
@@ -25,13 +25,13 @@ from jupyter_sky.storage.errors import (
     SkyStoragePermission,
     SkyTargetExists,
 )
-from jupyter_sky.storage.files import FilesStore
-from jupyter_sky.storage.part_worker import read_part, write_part
-from jupyter_sky.storage.signing import Clock
-from jupyter_sky.storage.store import IF_ABSENT, MIB, Checksums, Condition, Span
-from jupyter_sky.storage.stores import azure_store
-from jupyter_sky.storage.transfer import Transfer, TransferItem, TransferOptions
-from jupyter_sky.storage.uri import StorageUri
+from jupyter_sky.machines.storage.stores.files import FilesStore
+from jupyter_sky.machines.storage.stores.part_worker import read_part, write_part
+from jupyter_sky.machines.storage.stores.signing import Clock
+from jupyter_sky.machines.storage.stores.store import IF_ABSENT, MIB, Checksums, Condition, Span
+from jupyter_sky.machines.storage.stores.stores import azure_store
+from jupyter_sky.machines.storage.stores.uri import StorageUri
+from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferItem, TransferOptions
 from tests.emulators.object_store.server import authority
 
 from .servers import azurite_command, serving
@@ -229,7 +229,7 @@ def test_pages(store: AzureStore, service: Any) -> None:
 
 
 def _pages(store: AzureStore, size: int) -> Iterator[list[str]]:
-    from jupyter_sky.storage.azure_listing import parse_blobs
+    from jupyter_sky.machines.storage.stores.azure_listing import parse_blobs
 
     query, marker = {"restype": "container", "comp": "list", "maxresults": str(size)}, ""
     while True:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.storage.errors import (
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.machines.storage.stores.errors import (
     SkyBucketMissing,
     SkyDiskFull,
     SkyInvalidKey,

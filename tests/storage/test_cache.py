@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.errors import SkyError
-from jupyter_sky.storage.cache import DatasetCache
-from jupyter_sky.storage.dataset import CachedObject, Dataset, object_identity
-from jupyter_sky.storage.errors import SkyDiskFull
+from jupyter_sky.base.errors import SkyError
+from jupyter_sky.machines.storage.stores.cache import DatasetCache
+from jupyter_sky.machines.storage.stores.dataset import CachedObject, Dataset, object_identity
+from jupyter_sky.machines.storage.stores.errors import SkyDiskFull
 
 
 def cached(path: str, text: str = "", version: str = "1") -> CachedObject:

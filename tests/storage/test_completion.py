@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from jupyter_sky.storage import completion
-from jupyter_sky.storage.completion import complete_address
-from jupyter_sky.storage.listing import UsageMemory, list_objects
-from jupyter_sky.storage.uri import StorageUri
+from jupyter_sky.machines.storage.datasets import completion
+from jupyter_sky.machines.storage.datasets.completion import complete_address
+from jupyter_sky.machines.storage.stores.listing import UsageMemory, list_objects
+from jupyter_sky.machines.storage.stores.uri import StorageUri
 from tests.storage.memory_store import MemoryStore
 
 

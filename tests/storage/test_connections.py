@@ -1,4 +1,4 @@
-"""Tests of `jupyter_sky.storage.connections`."""
+"""Tests of `jupyter_sky.machines.storage.stores.connections`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jupyter_sky.storage.connections import Connections
-from jupyter_sky.storage.errors import SkyConnectionLost
+from jupyter_sky.machines.storage.stores.connections import Connections
+from jupyter_sky.machines.storage.stores.errors import SkyConnectionLost
 from tests.emulators.object_store import ObjectStore
 from tests.storage.conftest import store_of
 

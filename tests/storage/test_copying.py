@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.magics.verbs import call_verb
-from jupyter_sky.storage.errors import SkyObjectMissing, SkyTargetExists
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.interfaces.magics.verbs import call_verb
+from jupyter_sky.machines.storage.stores.errors import SkyObjectMissing, SkyTargetExists
 from tests.emulators.object_store import ObjectStore
 
 

@@ -10,13 +10,13 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky import catalog, tracker
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyBudget, SkyUsageError
-from jupyter_sky.executor import session as sessions
-from jupyter_sky.ledger.ledger import Ledger
-from jupyter_sky.storage.errors import SkyResidency
-from jupyter_sky.store.rows import SpendRow
-from jupyter_sky.tracker import transfer_rates
+from jupyter_sky.base.errors import SkyBudget, SkyUsageError
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.base.store.rows import SpendRow
+from jupyter_sky.execution.sessions import session as sessions
+from jupyter_sky.knowledge.ledger.ledger import Ledger
+from jupyter_sky.knowledge.tracker import transfer_rates
+from jupyter_sky.machines.storage.stores.errors import SkyResidency
 from tests.emulators.object_store import ObjectStore
 
 AWS, GOOGLE = "aws/us-east-1", "gcp/us-central1"
@@ -152,7 +152,7 @@ def test_dear_copies_are_asked_about(
 
 
 def test_copy_beyond_the_budget_does_not_begin(servers: list[ObjectStore]) -> None:
-    from jupyter_sky.ledger import budget
+    from jupyter_sky.knowledge.ledger import budget
 
     fill(servers[0])
     source, target = ends(servers)

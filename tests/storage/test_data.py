@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.storage.errors import SkyObjectMissing, SkySourceChanged
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.machines.storage.stores.errors import SkyObjectMissing, SkySourceChanged
 
 
 @pytest.fixture

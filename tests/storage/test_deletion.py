@@ -9,18 +9,18 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky import catalog
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.executor.scratch import reap_scratch
-from jupyter_sky.magics.verbs import call_verb
-from jupyter_sky.storage.deletion import DeletionPlan
-from jupyter_sky.storage.journal import Journal, JournalEntry
-from jupyter_sky.storage.listing import Manifest
-from jupyter_sky.storage.local_cache import data_cache
-from jupyter_sky.storage.object_transfer import object_name
-from jupyter_sky.storage.store import StoredObject
-from jupyter_sky.storage.stores import open_store
-from jupyter_sky.storage.uri import StorageUri
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.execution.files.scratch import reap_scratch
+from jupyter_sky.interfaces.magics.verbs import call_verb
+from jupyter_sky.machines.storage.datasets.deletion import DeletionPlan
+from jupyter_sky.machines.storage.datasets.local_cache import data_cache
+from jupyter_sky.machines.storage.stores.journal import Journal, JournalEntry
+from jupyter_sky.machines.storage.stores.listing import Manifest
+from jupyter_sky.machines.storage.stores.object_transfer import object_name
+from jupyter_sky.machines.storage.stores.store import StoredObject
+from jupyter_sky.machines.storage.stores.stores import open_store
+from jupyter_sky.machines.storage.stores.uri import StorageUri
 from tests.emulators.object_store import ObjectStore
 
 

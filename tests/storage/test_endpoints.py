@@ -9,11 +9,11 @@ import pytest
 from traitlets import TraitError
 
 import jupyter_sky as sky
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.storage.places import place_of
-from jupyter_sky.storage.stores import amazon_credentials, open_store
-from jupyter_sky.storage.uri import StorageUri
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.machines.storage.stores.places import place_of
+from jupyter_sky.machines.storage.stores.stores import amazon_credentials, open_store
+from jupyter_sky.machines.storage.stores.uri import StorageUri
 from tests.emulators.object_store import ObjectStore
 from tests.emulators.object_store.azure_signatures import ACCOUNT
 
@@ -25,7 +25,7 @@ def settings(own_data: None) -> Iterator[Sky]:
 
 @pytest.fixture
 def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jupyter_sky.storage import stores
+    from jupyter_sky.machines.storage.stores import stores
 
     file = tmp_path / "credentials"
     file.write_text(

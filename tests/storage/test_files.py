@@ -4,16 +4,16 @@ import os
 
 import pytest
 
-from jupyter_sky.storage.checksums import crc32c
-from jupyter_sky.storage.errors import (
+from jupyter_sky.machines.storage.stores.checksums import crc32c
+from jupyter_sky.machines.storage.stores.errors import (
     SkyInvalidKey,
     SkyObjectMissing,
     SkySourceChanged,
     SkyUploadMissing,
 )
-from jupyter_sky.storage.file_parts import read_file_part, write_file_part
-from jupyter_sky.storage.files import FilesStore
-from jupyter_sky.storage.store import Checksums, Store
+from jupyter_sky.machines.storage.stores.file_parts import read_file_part, write_file_part
+from jupyter_sky.machines.storage.stores.files import FilesStore
+from jupyter_sky.machines.storage.stores.store import Checksums, Store
 
 
 @pytest.fixture

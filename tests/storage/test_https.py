@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import trustme
 
-from jupyter_sky.storage import tls
-from jupyter_sky.storage.connections import Connections
-from jupyter_sky.storage.errors import SkyCertificateRefused
-from jupyter_sky.storage.files import FilesStore
-from jupyter_sky.storage.transfer import Transfer, TransferItem, TransferOptions
+from jupyter_sky.machines.storage.stores import tls
+from jupyter_sky.machines.storage.stores.connections import Connections
+from jupyter_sky.machines.storage.stores.errors import SkyCertificateRefused
+from jupyter_sky.machines.storage.stores.files import FilesStore
+from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferItem, TransferOptions
 from tests.emulators.object_store import ObjectStore
 from tests.emulators.object_store.server import authority
 

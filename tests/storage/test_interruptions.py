@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.storage.files import FilesStore
-from jupyter_sky.storage.transfer import Transfer, TransferItem, TransferOptions
-from jupyter_sky.storage.writing import write_object
+from jupyter_sky.machines.storage.datasets.writing import write_object
+from jupyter_sky.machines.storage.stores.files import FilesStore
+from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferItem, TransferOptions
 from tests.emulators.object_store import ObjectStore
 
 from .conftest import store_of

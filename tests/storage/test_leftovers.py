@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.magics.verbs import call_verb
-from jupyter_sky.remote.processes import identity
-from jupyter_sky.storage.checksums import crc32c
-from jupyter_sky.storage.errors import SkyStoragePermission
-from jupyter_sky.storage.file_parts import write_file_part
-from jupyter_sky.storage.files import PART_PREFIX, FilesStore
-from jupyter_sky.storage.journal import Journal, JournalEntry, owner_token
-from jupyter_sky.storage.leftovers import remove_leftovers
-from jupyter_sky.storage.object_transfer import content_name, object_name
-from jupyter_sky.storage.parts import part_span
-from jupyter_sky.storage.store import Checksums
-from jupyter_sky.storage.transfer import Transfer, TransferItem, TransferOptions
+from jupyter_sky.base.remote.processes import identity
+from jupyter_sky.interfaces.magics.verbs import call_verb
+from jupyter_sky.machines.storage.stores.checksums import crc32c
+from jupyter_sky.machines.storage.stores.errors import SkyStoragePermission
+from jupyter_sky.machines.storage.stores.file_parts import write_file_part
+from jupyter_sky.machines.storage.stores.files import PART_PREFIX, FilesStore
+from jupyter_sky.machines.storage.stores.journal import Journal, JournalEntry, owner_token
+from jupyter_sky.machines.storage.stores.object_transfer import content_name, object_name
+from jupyter_sky.machines.storage.stores.parts import part_span
+from jupyter_sky.machines.storage.stores.store import Checksums
+from jupyter_sky.machines.storage.transfers.leftovers import remove_leftovers
+from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferItem, TransferOptions
 from tests.benchmarks.storage_kills import KEYS, MOVES
 from tests.conftest import wait_until
 from tests.emulators.object_store import ObjectStore

@@ -7,17 +7,17 @@ from typing import Any, cast
 
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.storage.errors import SkyObjectArchived, SkyObjectMissing
-from jupyter_sky.storage.listing import (
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.machines.storage.stores.errors import SkyObjectArchived, SkyObjectMissing
+from jupyter_sky.machines.storage.stores.listing import (
     REMEMBERED_SECONDS,
     Manifest,
     UsageMemory,
     complete_keys,
     list_objects,
 )
-from jupyter_sky.storage.store import Readiness, StoredObject
-from jupyter_sky.storage.uri import StorageUri
+from jupyter_sky.machines.storage.stores.store import Readiness, StoredObject
+from jupyter_sky.machines.storage.stores.uri import StorageUri
 from tests.storage.memory_store import MemoryStore
 
 

@@ -10,12 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.storage.cache import DatasetCache
-from jupyter_sky.storage.dataset import CachedObject, Dataset
-from jupyter_sky.storage.downloads import DownloadPlan, plan_download
-from jupyter_sky.storage.listing import list_objects
-from jupyter_sky.storage.machine_data import (
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.machines.storage.datasets.machine_data import (
     Arrival,
     check_link,
     file_facts,
@@ -23,7 +19,11 @@ from jupyter_sky.storage.machine_data import (
     plan_to_json,
     replace_link,
 )
-from jupyter_sky.storage.uri import StorageUri
+from jupyter_sky.machines.storage.stores.cache import DatasetCache
+from jupyter_sky.machines.storage.stores.dataset import CachedObject, Dataset
+from jupyter_sky.machines.storage.stores.listing import list_objects
+from jupyter_sky.machines.storage.stores.uri import StorageUri
+from jupyter_sky.machines.storage.transfers.downloads import DownloadPlan, plan_download
 from tests.emulators.object_store import ObjectStore
 from tests.storage.conftest import CREDENTIALS, store_of
 

@@ -19,15 +19,16 @@ MIB = 2**20
 LIMITED = """
     import resource, sys
     from pathlib import Path
-    from jupyter_sky.storage.files import FilesStore
-    from jupyter_sky.storage.transfer import Transfer, TransferItem, TransferOptions
+    from jupyter_sky.machines.storage.stores.files import FilesStore
+    from jupyter_sky.machines.storage.transfers import transfer as transfers
 
     source, target = (FilesStore(Path(each)) for each in sys.argv[1:3])
-    items = [TransferItem(each, each.key) for each in source.list()]
+    items = [transfers.TransferItem(each, each.key) for each in source.list()]
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + {more}
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    Transfer(source, target, items, options=TransferOptions(part_size={part_size})).run()
+    options = transfers.TransferOptions(part_size={part_size})
+    transfers.Transfer(source, target, items, options=options).run()
 """
 
 

@@ -11,23 +11,30 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jupyter_sky.remote.supervisor import unmount_below
-from jupyter_sky.storage import mounts
-from jupyter_sky.storage.block_reader import BLOCK_BYTES, BLOCKS_AHEAD, BlockReader
-from jupyter_sky.storage.dataset import CachedObject, Dataset
-from jupyter_sky.storage.errors import SkySourceChanged, SkyStorageError
-from jupyter_sky.storage.file_parts import file_url
-from jupyter_sky.storage.machine_data import EXPIRY_MARGIN_SECONDS, request_to_json
-from jupyter_sky.storage.mounted_tree import MountedTree
-from jupyter_sky.storage.mounts import Mount, missing_for_mounts
-from jupyter_sky.storage.signed_windows import (
+from jupyter_sky.base.remote.supervisor import unmount_below
+from jupyter_sky.machines.storage.datasets import mounts
+from jupyter_sky.machines.storage.datasets.block_reader import (
+    BLOCK_BYTES,
+    BLOCKS_AHEAD,
+    BlockReader,
+)
+from jupyter_sky.machines.storage.datasets.machine_data import (
+    EXPIRY_MARGIN_SECONDS,
+    request_to_json,
+)
+from jupyter_sky.machines.storage.datasets.mounted_tree import MountedTree
+from jupyter_sky.machines.storage.datasets.mounts import Mount, missing_for_mounts
+from jupyter_sky.machines.storage.datasets.signed_windows import (
     OBJECTS_AHEAD,
     WINDOW_BLOCKS,
     SignedWindows,
     Window,
     window_spans,
 )
-from jupyter_sky.storage.store import PartRequest, Span
+from jupyter_sky.machines.storage.stores.dataset import CachedObject, Dataset
+from jupyter_sky.machines.storage.stores.errors import SkySourceChanged, SkyStorageError
+from jupyter_sky.machines.storage.stores.file_parts import file_url
+from jupyter_sky.machines.storage.stores.store import PartRequest, Span
 from tests.conftest import wait_until
 
 SIZE = 2 * BLOCK_BYTES + 17

@@ -10,15 +10,20 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.storage.errors import SkyStoragePermission, SkyTargetExists
-from jupyter_sky.storage.files import FilesStore
-from jupyter_sky.storage.journal import MIGRATIONS, Journal
-from jupyter_sky.storage.movers import Report
-from jupyter_sky.storage.part_worker import PartJob, PartOutcome, PartWorker, SignWrite
-from jupyter_sky.storage.store import IF_ABSENT
-from jupyter_sky.storage.transfer import Transfer, TransferItem, TransferOptions
-from jupyter_sky.storage.transfer_values import TransferResult
-from jupyter_sky.store.database import Database
+from jupyter_sky.base.store.database import Database
+from jupyter_sky.machines.storage.stores.errors import SkyStoragePermission, SkyTargetExists
+from jupyter_sky.machines.storage.stores.files import FilesStore
+from jupyter_sky.machines.storage.stores.journal import MIGRATIONS, Journal
+from jupyter_sky.machines.storage.stores.part_worker import (
+    PartJob,
+    PartOutcome,
+    PartWorker,
+    SignWrite,
+)
+from jupyter_sky.machines.storage.stores.store import IF_ABSENT
+from jupyter_sky.machines.storage.transfers.movers import Report
+from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferItem, TransferOptions
+from jupyter_sky.machines.storage.transfers.transfer_values import TransferResult
 from tests.emulators.object_store import ObjectStore
 
 from .conftest import DIALECTS, store_of

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from queue import SimpleQueue
 
-from jupyter_sky.storage.buffers import KEPT, Buffers
-from jupyter_sky.storage.file_parts import file_url
-from jupyter_sky.storage.files import FilesStore
-from jupyter_sky.storage.part_worker import (
+from jupyter_sky.machines.storage.stores.buffers import KEPT, Buffers
+from jupyter_sky.machines.storage.stores.file_parts import file_url
+from jupyter_sky.machines.storage.stores.files import FilesStore
+from jupyter_sky.machines.storage.stores.part_worker import (
     NOTHING,
     Limits,
     PartJob,
@@ -19,8 +19,8 @@ from jupyter_sky.storage.part_worker import (
     PartWorker,
     SignWrite,
 )
-from jupyter_sky.storage.store import Checksums, PartRequest, Span
-from jupyter_sky.storage.transfer import Transfer, TransferItem, TransferOptions
+from jupyter_sky.machines.storage.stores.store import Checksums, PartRequest, Span
+from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferItem, TransferOptions
 
 PART = 1000
 

@@ -7,15 +7,20 @@ from queue import SimpleQueue
 
 import pytest
 
-from jupyter_sky.storage.checksums import combine_crc32c, crc32c, crc_from_base64, crc_to_base64
-from jupyter_sky.storage.errors import SkyStorageError
-from jupyter_sky.storage.movers import CopyMover
-from jupyter_sky.storage.object_transfer import ObjectTransfer, TransferItem
-from jupyter_sky.storage.parallelism import Parallelism
-from jupyter_sky.storage.part_worker import PartOutcome
-from jupyter_sky.storage.parts import choose_part_size, part_count, part_span
-from jupyter_sky.storage.retries import backoff
-from jupyter_sky.storage.store import MIB, Capability, Part, Span, StoredObject
+from jupyter_sky.machines.storage.stores.checksums import (
+    combine_crc32c,
+    crc32c,
+    crc_from_base64,
+    crc_to_base64,
+)
+from jupyter_sky.machines.storage.stores.errors import SkyStorageError
+from jupyter_sky.machines.storage.stores.object_transfer import ObjectTransfer, TransferItem
+from jupyter_sky.machines.storage.stores.part_worker import PartOutcome
+from jupyter_sky.machines.storage.stores.parts import choose_part_size, part_count, part_span
+from jupyter_sky.machines.storage.stores.retries import backoff
+from jupyter_sky.machines.storage.stores.store import MIB, Capability, Part, Span, StoredObject
+from jupyter_sky.machines.storage.transfers.movers import CopyMover
+from jupyter_sky.machines.storage.transfers.parallelism import Parallelism
 
 from .memory_store import MemoryStore
 

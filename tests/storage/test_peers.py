@@ -11,18 +11,23 @@ from pathlib import Path
 import pytest
 import zmq
 
-from jupyter_sky.storage import peers
-from jupyter_sky.storage.cache import DatasetCache
-from jupyter_sky.storage.cached_files import seal
-from jupyter_sky.storage.connections import Connections
-from jupyter_sky.storage.dataset import CachedObject, Dataset
-from jupyter_sky.storage.downloads import DownloadPlan, find_sums, plan_download, plan_parts
-from jupyter_sky.storage.errors import SkyPeerLost
-from jupyter_sky.storage.listing import list_objects
-from jupyter_sky.storage.machine_data import Arrival
-from jupyter_sky.storage.peers import PeerServer, peer_request, read_peer_part
-from jupyter_sky.storage.store import Span
-from jupyter_sky.storage.uri import StorageUri
+from jupyter_sky.machines.storage.datasets.machine_data import Arrival
+from jupyter_sky.machines.storage.stores import peers
+from jupyter_sky.machines.storage.stores.cache import DatasetCache
+from jupyter_sky.machines.storage.stores.cached_files import seal
+from jupyter_sky.machines.storage.stores.connections import Connections
+from jupyter_sky.machines.storage.stores.dataset import CachedObject, Dataset
+from jupyter_sky.machines.storage.stores.errors import SkyPeerLost
+from jupyter_sky.machines.storage.stores.listing import list_objects
+from jupyter_sky.machines.storage.stores.peers import PeerServer, peer_request, read_peer_part
+from jupyter_sky.machines.storage.stores.store import Span
+from jupyter_sky.machines.storage.stores.uri import StorageUri
+from jupyter_sky.machines.storage.transfers.downloads import (
+    DownloadPlan,
+    find_sums,
+    plan_download,
+    plan_parts,
+)
 from tests.emulators.object_store import ObjectStore
 from tests.storage.conftest import store_of
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from jupyter_sky import catalog
-from jupyter_sky.storage.estimate import estimate_transfer, expected_traffic
-from jupyter_sky.storage.object_transfer import TransferItem
-from jupyter_sky.storage.prices import Amount, ColdBytes, price_transfer
-from jupyter_sky.storage.store import MIB, Capability, StoredObject
-from jupyter_sky.storage.traffic import Traffic, TransferTraffic
+from jupyter_sky.machines.storage.stores.object_transfer import TransferItem
+from jupyter_sky.machines.storage.stores.prices import Amount, ColdBytes, price_transfer
+from jupyter_sky.machines.storage.stores.store import MIB, Capability, StoredObject
+from jupyter_sky.machines.storage.stores.traffic import Traffic, TransferTraffic
+from jupyter_sky.machines.storage.transfers.estimate import estimate_transfer, expected_traffic
 
 AWS, GOOGLE = "aws/us-east-1", "gcp/us-central1"
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_sky.storage.checksums import crc32c
-from jupyter_sky.storage.connections import Connections
-from jupyter_sky.storage.errors import (
+from jupyter_sky.machines.storage.stores.checksums import crc32c
+from jupyter_sky.machines.storage.stores.connections import Connections
+from jupyter_sky.machines.storage.stores.errors import (
     SkyBucketMissing,
     SkyChecksumMismatch,
     SkyInvalidKey,
@@ -17,11 +17,23 @@ from jupyter_sky.storage.errors import (
     SkyUploadConflict,
     SkyUploadMissing,
 )
-from jupyter_sky.storage.part_worker import PartJob, carry_part, read_part, write_part
-from jupyter_sky.storage.retries import Retries
-from jupyter_sky.storage.s3 import S3Store
-from jupyter_sky.storage.signing import S3Credentials, SigV4Signer
-from jupyter_sky.storage.store import IF_ABSENT, Checksums, Condition, Part, Span, Upload
+from jupyter_sky.machines.storage.stores.part_worker import (
+    PartJob,
+    carry_part,
+    read_part,
+    write_part,
+)
+from jupyter_sky.machines.storage.stores.retries import Retries
+from jupyter_sky.machines.storage.stores.s3 import S3Store
+from jupyter_sky.machines.storage.stores.signing import S3Credentials, SigV4Signer
+from jupyter_sky.machines.storage.stores.store import (
+    IF_ABSENT,
+    Checksums,
+    Condition,
+    Part,
+    Span,
+    Upload,
+)
 
 from .conftest import COMPLETION, store_of
 

@@ -10,14 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.storage.dialects import AmazonDialect
-from jupyter_sky.storage.errors import SkyStoragePermission
-from jupyter_sky.storage.scratch import BUCKET_LEASE_SECONDS, Scratch, ScratchNotes
-from jupyter_sky.storage.signing import BearerToken
-from jupyter_sky.storage.store import Store
-from jupyter_sky.storage.stores import google_store, s3_store
-from jupyter_sky.storage.uri import StorageUri
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.machines.storage.datasets.scratch import (
+    BUCKET_LEASE_SECONDS,
+    Scratch,
+    ScratchNotes,
+)
+from jupyter_sky.machines.storage.stores.dialects import AmazonDialect
+from jupyter_sky.machines.storage.stores.errors import SkyStoragePermission
+from jupyter_sky.machines.storage.stores.signing import BearerToken
+from jupyter_sky.machines.storage.stores.store import Store
+from jupyter_sky.machines.storage.stores.stores import google_store, s3_store
+from jupyter_sky.machines.storage.stores.uri import StorageUri
 from tests.emulators.object_store import ObjectStore
 from tests.storage.conftest import CREDENTIALS
 
@@ -47,7 +51,7 @@ def scratch_of(server: ObjectStore, notes: ScratchNotes, **configured: str) -> S
 def write(scratch: Scratch, uri: StorageUri, name: str) -> None:
     """An object, and an upload that nobody completes."""
     store = scratch.open_store(uri)
-    from jupyter_sky.storage.writing import write_object
+    from jupyter_sky.machines.storage.datasets.writing import write_object
 
     write_object(store, uri.child(name).key, b"data")
     store.begin(uri.child("open").key, 4096, part_size=2048)
@@ -55,7 +59,7 @@ def write(scratch: Scratch, uri: StorageUri, name: str) -> None:
 
 def end_owner(notes: ScratchNotes) -> None:
     """Let the notes be those of a process that has ended."""
-    from jupyter_sky.remote.processes import identity
+    from jupyter_sky.base.remote.processes import identity
 
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     ended = json.dumps(identity(child.pid), sort_keys=True)

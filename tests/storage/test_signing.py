@@ -8,7 +8,12 @@ from unittest.mock import patch
 
 import pytest
 
-from jupyter_sky.storage.signing import Clock, S3Credentials, SigV4Signer, quote_path
+from jupyter_sky.machines.storage.stores.signing import (
+    Clock,
+    S3Credentials,
+    SigV4Signer,
+    quote_path,
+)
 from tests.emulators.object_store.refusals import Refusal
 from tests.emulators.object_store.signatures import Account, SignedRequest, verify
 

@@ -12,14 +12,18 @@ import psutil
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyUnreachable, SkyUsageError
-from jupyter_sky.storage.errors import SkyObjectMissing, SkySourceChanged, SkyTargetExists
-from jupyter_sky.storage.part_worker import read_part
-from jupyter_sky.storage.ssh_channel import close_channels, split_url
-from jupyter_sky.storage.ssh_store import SshStore
-from jupyter_sky.storage.store import Store
-from jupyter_sky.storage.stores import open_store
+from jupyter_sky.base.errors import SkyUnreachable, SkyUsageError
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.machines.storage.stores.errors import (
+    SkyObjectMissing,
+    SkySourceChanged,
+    SkyTargetExists,
+)
+from jupyter_sky.machines.storage.stores.part_worker import read_part
+from jupyter_sky.machines.storage.stores.ssh_channel import close_channels, split_url
+from jupyter_sky.machines.storage.stores.ssh_store import SshStore
+from jupyter_sky.machines.storage.stores.store import Store
+from jupyter_sky.machines.storage.stores.stores import open_store
 from tests.conftest import wait_until
 from tests.emulators.hosts import USABLE, SshHost
 from tests.emulators.object_store import ObjectStore

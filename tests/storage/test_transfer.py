@@ -7,20 +7,20 @@ from dataclasses import replace
 
 import pytest
 
-from jupyter_sky.errors import SkyCancelled
-from jupyter_sky.storage.errors import (
+from jupyter_sky.base.errors import SkyCancelled
+from jupyter_sky.base.store.database import Database
+from jupyter_sky.machines.storage.stores.errors import (
     SkyDiskFull,
     SkySourceChanged,
     SkyStoragePermission,
     SkyTargetExists,
     SkyTransferRunning,
 )
-from jupyter_sky.storage.files import FilesStore
-from jupyter_sky.storage.journal import MIGRATIONS, Journal
-from jupyter_sky.storage.s3_upload import S3Upload
-from jupyter_sky.storage.store import IF_ABSENT, Store
-from jupyter_sky.storage.transfer import Transfer, TransferItem, TransferOptions
-from jupyter_sky.store.database import Database
+from jupyter_sky.machines.storage.stores.files import FilesStore
+from jupyter_sky.machines.storage.stores.journal import MIGRATIONS, Journal
+from jupyter_sky.machines.storage.stores.s3_upload import S3Upload
+from jupyter_sky.machines.storage.stores.store import IF_ABSENT, Store
+from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferItem, TransferOptions
 from tests.emulators.object_store import ObjectStore
 
 from .conftest import store_of
@@ -308,7 +308,7 @@ def test_cancelled_transfer_keeps_its_uploads_or_aborts_them(amazon, folder, jou
 
 
 def test_upload_of_a_live_process_is_left_alone(amazon, folder, journal, tmp_path):
-    from jupyter_sky.remote.processes import identity
+    from jupyter_sky.base.remote.processes import identity
 
     put_files(folder, big=DATA)
     amazon.fail("PUT .*partNumber=7", "AccessDenied", times=100)

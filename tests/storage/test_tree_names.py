@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.storage.tree_names import exact_name, fold_of_platform, folded_name, map_keys
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.machines.storage.stores.tree_names import (
+    exact_name,
+    fold_of_platform,
+    folded_name,
+    map_keys,
+)
 
 ACUTE, COMPOSED = "\N{COMBINING ACUTE ACCENT}", "caf\N{LATIN SMALL LETTER E WITH ACUTE}"
 

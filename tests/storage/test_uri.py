@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.storage.store import PartRequest, Span, masked
-from jupyter_sky.storage.uri import StorageUri
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.machines.storage.stores.store import PartRequest, Span, masked
+from jupyter_sky.machines.storage.stores.uri import StorageUri
 
 
 @pytest.mark.parametrize(

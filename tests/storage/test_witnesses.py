@@ -10,18 +10,18 @@ from importlib.util import find_spec
 
 import pytest
 
-from jupyter_sky.engines.node.ports import free_port
-from jupyter_sky.storage.buckets import create_bucket, delete_bucket, empty_prefix
-from jupyter_sky.storage.checksums import crc32c, crc_to_hex
-from jupyter_sky.storage.dialects import AmazonDialect, CompatibleDialect
-from jupyter_sky.storage.errors import SkyStoragePermission, SkyTargetExists
-from jupyter_sky.storage.files import FilesStore
-from jupyter_sky.storage.s3 import S3Store
-from jupyter_sky.storage.signing import S3Credentials
-from jupyter_sky.storage.store import IF_ABSENT, MIB
-from jupyter_sky.storage.stores import s3_store
-from jupyter_sky.storage.transfer import Transfer, TransferItem, TransferOptions
-from jupyter_sky.storage.uri import StorageUri
+from jupyter_sky.machines.engines.node.ports import free_port
+from jupyter_sky.machines.storage.stores.buckets import create_bucket, delete_bucket, empty_prefix
+from jupyter_sky.machines.storage.stores.checksums import crc32c, crc_to_hex
+from jupyter_sky.machines.storage.stores.dialects import AmazonDialect, CompatibleDialect
+from jupyter_sky.machines.storage.stores.errors import SkyStoragePermission, SkyTargetExists
+from jupyter_sky.machines.storage.stores.files import FilesStore
+from jupyter_sky.machines.storage.stores.s3 import S3Store
+from jupyter_sky.machines.storage.stores.signing import S3Credentials
+from jupyter_sky.machines.storage.stores.store import IF_ABSENT, MIB
+from jupyter_sky.machines.storage.stores.stores import s3_store
+from jupyter_sky.machines.storage.stores.uri import StorageUri
+from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferItem, TransferOptions
 
 from .conftest import CREDENTIALS, store_of
 from .servers import serving

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.storage.errors import SkyStorageError
-from jupyter_sky.storage.files import FilesStore
-from jupyter_sky.storage.journal import Journal
-from jupyter_sky.storage.transfer import Transfer, TransferItem, TransferOptions
-from jupyter_sky.storage.worker_process import WorkerProcess
+from jupyter_sky.machines.storage.stores.errors import SkyStorageError
+from jupyter_sky.machines.storage.stores.files import FilesStore
+from jupyter_sky.machines.storage.stores.journal import Journal
+from jupyter_sky.machines.storage.stores.worker_process import WorkerProcess
+from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferItem, TransferOptions
 
 from .conftest import store_of
 
@@ -72,13 +72,13 @@ def test_worker_in_a_process_holds_no_key_and_survives_its_end(amazon, folder):
 SCRIPT = """
 import sys
 from pathlib import Path
-from jupyter_sky.storage.dialects import AmazonDialect
-from jupyter_sky.storage.files import FilesStore
-from jupyter_sky.storage.journal import Journal
-from jupyter_sky.storage.signing import S3Credentials
-from jupyter_sky.storage.stores import s3_store
-from jupyter_sky.storage.transfer import Transfer, TransferItem, TransferOptions
-from jupyter_sky.storage.uri import StorageUri
+from jupyter_sky.machines.storage.stores.dialects import AmazonDialect
+from jupyter_sky.machines.storage.stores.files import FilesStore
+from jupyter_sky.machines.storage.stores.journal import Journal
+from jupyter_sky.machines.storage.stores.signing import S3Credentials
+from jupyter_sky.machines.storage.stores.stores import s3_store
+from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferItem, TransferOptions
+from jupyter_sky.machines.storage.stores.uri import StorageUri
 
 url, folder, part = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 uri = StorageUri("s3", "bucket", options={"endpoint": url})
@@ -114,8 +114,8 @@ def test_error_of_the_worker_arrives_as_itself(amazon, folder):
     worker = WorkerProcess(outcomes.append)
     store = store_of(amazon)
     obj = folder.stat("big")
-    from jupyter_sky.storage.part_worker import PartJob
-    from jupyter_sky.storage.store import Span
+    from jupyter_sky.machines.storage.stores.part_worker import PartJob
+    from jupyter_sky.machines.storage.stores.store import Span
 
     worker.submit(PartJob(1, store.read(replace(obj, key="none"))), lambda _: pytest.fail("asked"))
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.store import sqlite_errors
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.store import sqlite_errors
+from jupyter_sky.base.store.store import Store
 from tests.store.rows import CLUSTER
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jupyter_sky.remote import processes
-from jupyter_sky.store.store import ClusterRow, RunRow
+from jupyter_sky.base.remote import processes
+from jupyter_sky.base.store.store import ClusterRow, RunRow
 
 MINE = json.dumps(processes.identity())
 GONE = json.dumps(processes.identity() | {"pid": 2**22 + 1})

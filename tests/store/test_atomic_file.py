@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.store.atomic_file import atomic_file, write_atomically
+from jupyter_sky.base.store.atomic_file import atomic_file, write_atomically
 
 
 def test_error_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:

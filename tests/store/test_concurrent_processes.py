@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from jupyter_sky.errors import SkyStoreError
-from jupyter_sky.store.store import ClusterId, ClusterRow, Store
+from jupyter_sky.base.errors import SkyStoreError
+from jupyter_sky.base.store.store import ClusterId, ClusterRow, Store
 from tests.store.rows import CLUSTER
 
 pytestmark = pytest.mark.slow

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.errors import SkyStoreError
-from jupyter_sky.store import database, database_file
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.errors import SkyStoreError
+from jupyter_sky.base.store import database, database_file
+from jupyter_sky.base.store.store import Store
 from tests.store.rows import CLUSTER, RUN
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.errors import SkyStoreError
-from jupyter_sky.store import store as store_module
-from jupyter_sky.store.store import ClusterId, Store
+from jupyter_sky.base.errors import SkyStoreError
+from jupyter_sky.base.store import store as store_module
+from jupyter_sky.base.store.store import ClusterId, Store
 from tests.store.rows import CLUSTER, RUN
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.errors import SkyStoreError
-from jupyter_sky.store.database import Database
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.errors import SkyStoreError
+from jupyter_sky.base.store.database import Database
+from jupyter_sky.base.store.store import Store
 from tests.store.rows import CLUSTER, RUN, locked
 
 

@@ -13,12 +13,12 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky import cli
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.magics import verbs
-from jupyter_sky.offers import Offer
-from jupyter_sky.tracker import Observation, Place
-from jupyter_sky.widgets.tracker import MAX_PRICES, format_hours, tracker_tables
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.interfaces.magics import verbs
+from jupyter_sky.interfaces.widgets.tracker import MAX_PRICES, format_hours, tracker_tables
+from jupyter_sky.knowledge.tracker import Observation, Place
 
 SPOT = Offer(
     "aws",

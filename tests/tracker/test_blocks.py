@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_sky.tracker.blocks import (
+from jupyter_sky.base.requests.offers import Place
+from jupyter_sky.knowledge.tracker.blocks import (
     FIRST_SECONDS,
     MAX_SECONDS,
     SAME_REFUSAL_SECONDS,
@@ -15,7 +16,7 @@ from jupyter_sky.tracker.blocks import (
     blocked,
     make_scope,
 )
-from jupyter_sky.tracker.observations import CAUSES, Observation, Place
+from jupyter_sky.knowledge.tracker.observations import CAUSES, Observation
 
 HERE = Place("aws", "us-east-1", "us-east-1a", "g5.xlarge", True)
 causes = st.sampled_from(CAUSES)

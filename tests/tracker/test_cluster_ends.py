@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jupyter_sky.clouds import Machine
-from jupyter_sky.tracker.cluster_ends import observed_ends
+from jupyter_sky.execution.clusters.cluster_records import observed_ends
 from tests.store.rows import CLUSTER
 
 ROW = replace(

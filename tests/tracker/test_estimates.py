@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_sky.tracker import estimates
-from jupyter_sky.tracker.estimates import (
+from jupyter_sky.base.requests.offers import Place
+from jupyter_sky.knowledge.tracker import estimates
+from jupyter_sky.knowledge.tracker.estimates import (
     DecayedCounts,
     count_decayed,
     estimate_chance,
@@ -19,8 +20,8 @@ from jupyter_sky.tracker.estimates import (
     prior_chance,
     prior_hours,
 )
-from jupyter_sky.tracker.knowledge import Knowledge
-from jupyter_sky.tracker.observations import DAY, Observation, Place
+from jupyter_sky.knowledge.tracker.knowledge import Knowledge
+from jupyter_sky.knowledge.tracker.observations import DAY, Observation
 
 HERE = Place("aws", "us-east-1", "us-east-1a", "g5.xlarge", True)
 HOUR = 3600.0

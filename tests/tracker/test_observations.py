@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.offers import Offer
-from jupyter_sky.tracker.observations import (
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.offers import Offer, Place
+from jupyter_sky.knowledge.tracker.observations import (
     Observation,
-    Place,
     age_weight,
     check_observation,
     quota_family,

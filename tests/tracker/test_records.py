@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jupyter_sky.errors import SkyStoreError, SkyUsageError
-from jupyter_sky.store import store as store_module
-from jupyter_sky.store.store import Store
-from jupyter_sky.tracker import Observation, Place, Tracker
-from jupyter_sky.tracker.compaction import PERIOD
-from jupyter_sky.tracker.observations import DAY
+from jupyter_sky.base.errors import SkyStoreError, SkyUsageError
+from jupyter_sky.base.store import store as store_module
+from jupyter_sky.base.store.store import Store
+from jupyter_sky.knowledge.tracker import Observation, Place, Tracker
+from jupyter_sky.knowledge.tracker.compaction import PERIOD
+from jupyter_sky.knowledge.tracker.observations import DAY
 from tests.store.rows import CLUSTER, locked
 
 HERE = Place("aws", "us-east-1", "us-east-1a", "g5.xlarge", True)
@@ -95,7 +95,7 @@ def test_one_bad_observation_keeps_the_others_out(tracker: Tracker) -> None:
 def test_a_locked_store_delays_the_record_and_not_the_launch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jupyter_sky.store.sqlite_errors.LOCK_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr("jupyter_sky.base.store.sqlite_errors.LOCK_TIMEOUT_SECONDS", 0.2)
     store = Store.open(tmp_path)
     tracker = Tracker(store.database)
     with locked(tmp_path / "sky.db"):

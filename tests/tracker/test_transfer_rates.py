@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky import catalog
-from jupyter_sky.dag.graph import Data
-from jupyter_sky.optimizer.market import Market
-from jupyter_sky.optimizer.pricing import Pricer
-from jupyter_sky.store.store import Store
-from jupyter_sky.tracker import Tracker
-from jupyter_sky.tracker.transfer_rates import TransferObservation, TransferRates
+from jupyter_sky.base.requests.dag.graph import Data
+from jupyter_sky.base.store.store import Store
+from jupyter_sky.decisions.optimizer.market import Market
+from jupyter_sky.decisions.optimizer.pricing import Pricer
+from jupyter_sky.knowledge.tracker import Tracker
+from jupyter_sky.knowledge.tracker.transfer_rates import TransferObservation, TransferRates
 
 AWS, GOOGLE = "aws/us-east-1", "gcp/us-central1"
 

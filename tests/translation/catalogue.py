@@ -20,12 +20,12 @@ from babel.messages.extract import extract
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 
-from jupyter_sky.translation import DOMAIN, LOCALES
+from jupyter_sky.base.translation import DOMAIN, LOCALES
 from tests.translation.python_strings import PACKAGE, ROOT
 
 TEMPLATE = LOCALES / f"{DOMAIN}.pot"
 KEYWORDS = {"_": None, "__": None, "N_": None, "ngettext": (1, 2)}
-SCRIPTS = ("labextension/src/*.ts*", "jupyter_sky/widgets/static/*.js")
+SCRIPTS = ("labextension/src/*.ts*", "jupyter_sky/interfaces/widgets/static/*.js")
 TABLES = "tables of options"
 WIDTH = 100
 HEADER = "# Texts of jupyter_sky for users: python -m tests.translation.catalogue writes this file."
@@ -60,10 +60,10 @@ def extract_catalogue() -> Catalog:
 
 def table_texts() -> Iterator[str]:
     """Yield the texts of the tables of options, fields, verbs and settings."""
-    from jupyter_sky.cell_options.schema import OPTIONS
-    from jupyter_sky.config.settings import Sky
-    from jupyter_sky.forms.fields import schema
-    from jupyter_sky.magics import verbs
+    from jupyter_sky.base.requests.cell_options.schema import OPTIONS
+    from jupyter_sky.base.settings.settings import Sky
+    from jupyter_sky.interfaces.forms.fields import schema
+    from jupyter_sky.interfaces.magics import verbs
 
     texts = [text for option in OPTIONS for text in (option.group, option.help)]
     for field in schema():

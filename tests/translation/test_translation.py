@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky import translation
-from jupyter_sky.cell_options.schema import help_text
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.resources import parse_duration
-from jupyter_sky.tables import Table
-from jupyter_sky.translation import (
+from jupyter_sky.base import translation
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.cell_options.schema import help_text
+from jupyter_sky.base.requests.resources import parse_duration
+from jupyter_sky.base.tables import Table
+from jupyter_sky.base.translation import (
     DOMAIN,
     LOCALES,
     SETTING,

@@ -20,9 +20,9 @@ pytestmark = [
 PREPARE = """
 import time
 import jupyter_sky as sky
-from jupyter_sky.executor.session import current
-from jupyter_sky.search import Space, on_sale
-from jupyter_sky.trials.history import read_history
+from jupyter_sky.execution.sessions.session import current
+from jupyter_sky.decisions.search import Space, on_sale
+from jupyter_sky.workflows.trials.history import read_history
 
 labels = {"cpus": "2+", "memory": "2+", "cloud": "aws", "types": 6}
 few = Space(on_sale(**labels).points[:2])
@@ -118,7 +118,7 @@ def test_functions_calls_and_graphs_are_tried(book: Notebook, cloud: Loopback) -
 def test_repeats_keep_the_machine_and_history_is_the_prior(book: Notebook, cloud: Loopback) -> None:
     before = launches(cloud)
     ran = book.run(
-        "from jupyter_sky.search import method\n"
+        "from jupyter_sky.decisions.search import method\n"
         "slow = method('gp', few, 1, minimize='time').ask()  # chosen by who knows nothing\n"
         "few.points[1 - slow]['family']"
     )

@@ -10,20 +10,25 @@ import pytest
 from bs4 import BeautifulSoup
 
 import jupyter_sky as sky
-from jupyter_sky.cell_options.parsing import parse_cell_line
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyNoOffer, SkyUsageError
-from jupyter_sky.executor import session as sessions
-from jupyter_sky.executor.request import CellPosition
-from jupyter_sky.executor.run_record import waiting_row
-from jupyter_sky.search import Measurement, Point, SearchResult, Space, Try, on_sale
-from jupyter_sky.search.measurement import Trial
-from jupyter_sky.store.rows import ClusterRow, RunRow
-from jupyter_sky.trials.cell_trials import failed_run, stop_reason
-from jupyter_sky.trials.history import collect_history, read_history
-from jupyter_sky.trials.live_search import best_options, describe_failures, launchable, search_live
-from jupyter_sky.trials.workload import find_effects, make_workload
-from jupyter_sky.widgets.search_view import to_html, to_text
+from jupyter_sky.base.errors import SkyNoOffer, SkyUsageError
+from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.base.store.rows import ClusterRow, RunRow
+from jupyter_sky.decisions.search import Measurement, Point, SearchResult, Space, Try, on_sale
+from jupyter_sky.decisions.search.measurement import Trial
+from jupyter_sky.execution.cells.request import CellPosition
+from jupyter_sky.execution.cells.run_record import waiting_row
+from jupyter_sky.execution.sessions import session as sessions
+from jupyter_sky.interfaces.widgets.search_view import to_html, to_text
+from jupyter_sky.workflows.trials.cell_trials import failed_run, stop_reason
+from jupyter_sky.workflows.trials.history import collect_history, read_history
+from jupyter_sky.workflows.trials.live_search import (
+    best_options,
+    describe_failures,
+    launchable,
+    search_live,
+)
+from jupyter_sky.workflows.trials.workload import find_effects, make_workload
 
 LABELS = {"cpus": "2", "memory": "4+", "cloud": "aws", "types": 3}
 
@@ -272,7 +277,7 @@ def test_a_run_is_stopped_for_a_reason(
 
 
 def test_errors_of_machines_are_no_errors_of_the_configuration() -> None:
-    from jupyter_sky.errors import SkyEngineLost, SkyPreempted
+    from jupyter_sky.base.errors import SkyEngineLost, SkyPreempted
 
     kinds = [
         failed_run(1.0, error).failure

@@ -16,7 +16,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from jupyter_sky.engines.node.ports import free_port
+from jupyter_sky.machines.engines.node.ports import free_port
 from tests.benchmarks.installed import environment
 from tests.benchmarks.notebook_client import end_processes, own_folders
 from tests.conftest import WAIT

@@ -57,7 +57,7 @@ def train(epochs: int) -> float:
 POOL = """pool = sky.up("train", nodes=2, cpus=1)
 scores = sky.gather(*(train(epochs) for epochs in range(4, 44))) >> pool"""
 
-PLAN = """from jupyter_sky.optimizer.estimators import table
+PLAN = """from jupyter_sky.decisions.optimizer.estimators import table
 
 with sky.Dag("vision") as vision:
     train = sky.Task("train").set_input("s3://imagenet", size="150GB", region="us-east-1")

@@ -16,7 +16,7 @@ CELLS = (
     "%load_ext jupyter_sky",
     "%%sky -c dear --cpus 1\n'up'",
     # the cluster has a price by now: it is connected to anew
-    "import jupyter_sky as sky\nfrom jupyter_sky.executor import session\n"
+    "import jupyter_sky as sky\nfrom jupyter_sky.execution.sessions import session\n"
     "session.current().clusters.disconnect('dear')\nsky.cost('cluster')",
     "%%sky -c dear\nimport time\nfor _ in range(3000):\n    time.sleep(0.1)",
     "%%sky -c dear\n'after'",

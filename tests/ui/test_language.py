@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.translation import SETTING
+from jupyter_sky.base.translation import SETTING
 from tests.ui.labs import ARTIFACTS, Lab, opened, run_cell, serve
 
 pytestmark = [

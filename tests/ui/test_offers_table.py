@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_sky.catalog import load
-from jupyter_sky.config import paths
-from jupyter_sky.widgets.offers import Offers
+from jupyter_sky.base.settings import paths
+from jupyter_sky.interfaces.widgets.offers import Offers
+from jupyter_sky.knowledge.catalog import load
 
 pytestmark = [pytest.mark.ui, pytest.mark.slow]
 

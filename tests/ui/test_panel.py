@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.store.store import Store
+from jupyter_sky.base.store.store import Store
 from tests.ui.labs import (
     ARTIFACTS,
     COMMANDS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.functions.progress import GatherProgress
-from jupyter_sky.widgets.progress import to_html
+from jupyter_sky.execution.functions.calls.progress import GatherProgress
+from jupyter_sky.interfaces.widgets.progress import to_html
 from tests.ui.labs import axe
 
 pytestmark = [pytest.mark.ui, pytest.mark.slow]

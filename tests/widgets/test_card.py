@@ -8,8 +8,8 @@ import nbformat
 import pytest
 from nbconvert import HTMLExporter
 
-from jupyter_sky.executor.display import RunStatus
-from jupyter_sky.widgets.status_line import CARD_MIME, mimebundle, output_metadata
+from jupyter_sky.execution.display import RunStatus
+from jupyter_sky.interfaces.widgets.status_line import CARD_MIME, mimebundle, output_metadata
 from tests.conftest import Notebook
 
 STATUS = RunStatus("running", 41, "train", "aws g5", 1.0, 0.1, 0.4, run_id="17-ab")

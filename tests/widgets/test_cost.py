@@ -13,11 +13,11 @@ from unittest import mock
 
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.ledger.report import make_report, parse_since, report_signature
-from jupyter_sky.store.store import Store
-from jupyter_sky.widgets import cost as module
-from jupyter_sky.widgets.cost import Cost
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.store.store import Store
+from jupyter_sky.interfaces.widgets import cost as module
+from jupyter_sky.interfaces.widgets.cost import Cost
+from jupyter_sky.knowledge.ledger.report import make_report, parse_since, report_signature
 from tests.ledger.test_ledger import put_cluster
 
 NOON = datetime(2026, 3, 10, 12).timestamp()
@@ -201,7 +201,7 @@ def test_requests_of_the_view(made: Callable[..., Cost], shown: list) -> None:
 
 def test_import_loads_no_widgets() -> None:
     code = (
-        "import sys, jupyter_sky.widgets.cost, jupyter_sky.tables; "
+        "import sys, jupyter_sky.interfaces.widgets.cost, jupyter_sky.base.tables; "
         "print(sorted({'anywidget', 'ipywidgets', 'pandas', 'IPython'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from bs4 import BeautifulSoup
 
-from jupyter_sky.offers import Offer
-from jupyter_sky.optimizer.planner import plan
-from jupyter_sky.widgets.dry_run import DryRun
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.interfaces.widgets.dry_run import DryRun
 
 OFFERS = [
     Offer("aws", f"r{n}", "g4dn.xlarge", 4, 16, price=0.5 + n / 10, source="a list", date="2026-07")
@@ -56,7 +56,7 @@ def test_text_is_short_and_html_folds_details() -> None:
 def test_old_prices_are_said_first() -> None:
     from datetime import date
 
-    from jupyter_sky.widgets.plan import old_prices
+    from jupyter_sky.interfaces.widgets.plan import old_prices
 
     (one,) = shown().plan.tasks
     dated = replace(one, offer=replace(one.offer, date="2026-05-01"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from jupyter_sky import form
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.executor import session as sessions
-from jupyter_sky.widgets.view import MIME
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.execution.sessions import session as sessions
+from jupyter_sky.interfaces.widgets.view import MIME
 
 
 @pytest.fixture(autouse=True)

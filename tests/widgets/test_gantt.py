@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jupyter_sky as sky
-from jupyter_sky.offers import Offer
-from jupyter_sky.optimizer.explain.timeline import critical_path, timeline
-from jupyter_sky.optimizer.plan import Plan
-from jupyter_sky.optimizer.planner import plan
-from jupyter_sky.widgets.gantt import COLUMNS, MAX_BARS, draw_gantt, ticks, to_text
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.decisions.optimizer.explain.timeline import critical_path, timeline
+from jupyter_sky.decisions.optimizer.plan import Plan
+from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.interfaces.widgets.gantt import COLUMNS, MAX_BARS, draw_gantt, ticks, to_text
 
 OFFERS = [
     Offer("aws", "us-east-1", "m5.large", 2, 8, zone="us-east-1a", price=0.1),

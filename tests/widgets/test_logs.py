@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from IPython.lib.pretty import pretty
 
-from jupyter_sky.config.settings import Sky
-from jupyter_sky.engines.controller.journal import Journal
-from jupyter_sky.engines.controller.runs import Runs
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.executor.session import Session
-from jupyter_sky.magics import verbs
-from jupyter_sky.store.store import RunRow
-from jupyter_sky.widgets.logs import SHOWN_LINES, Log, format_entries, static_html
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.base.store.store import RunRow
+from jupyter_sky.execution.sessions.session import Session
+from jupyter_sky.interfaces.magics import verbs
+from jupyter_sky.interfaces.widgets.logs import SHOWN_LINES, Log, format_entries, static_html
+from jupyter_sky.machines.engines.controller.journal import Journal
+from jupyter_sky.machines.engines.controller.runs import Runs
 
 
 def message(kind: str, **content: Any) -> tuple[str, bytes]:
@@ -144,7 +144,7 @@ def test_log_of_an_ended_run_waits_for_its_late_outputs(
 def test_a_log_is_followed_to_the_end_of_its_run(
     session: Session, journal: Journal, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jupyter_sky.executor.session.current", lambda: session)
+    monkeypatch.setattr("jupyter_sky.execution.sessions.session.current", lambda: session)
     begin(session)
     told = ["one\n", "two\n"]
 

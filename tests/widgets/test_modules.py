@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from jupyter_sky.widgets import modules
+from jupyter_sky.interfaces.widgets import modules
 
 FILES = {
     "low.js": "const secret = 1;\nexport const one = () => secret;\nexport class Kind {}\n",

@@ -14,11 +14,11 @@ import pytest
 from bs4 import BeautifulSoup
 
 import jupyter_sky as sky
-from jupyter_sky.offers import Offer
-from jupyter_sky.optimizer.plan import Plan
-from jupyter_sky.optimizer.planner import plan
-from jupyter_sky.widgets.graph_layout import MAX_BOXES
-from jupyter_sky.widgets.plan import (
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.decisions.optimizer.plan import Plan
+from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.interfaces.widgets.graph_layout import MAX_BOXES
+from jupyter_sky.interfaces.widgets.plan import (
     MAX_ROWS,
     alternatives_table,
     compared_table,
@@ -26,7 +26,7 @@ from jupyter_sky.widgets.plan import (
     request_table,
     tasks_table,
 )
-from jupyter_sky.widgets.plan_graph import draw_graph
+from jupyter_sky.interfaces.widgets.plan_graph import draw_graph
 
 OFFERS = [
     Offer(
@@ -237,10 +237,10 @@ def test_plan_is_shown_before_its_drawing_is_imported(made: Plan, tmp_path: Path
     file.write_text(made.to_json())
     code = (
         "import sys\nfrom pathlib import Path\n"
-        "from jupyter_sky.optimizer.plan import Plan\n"
+        "from jupyter_sky.decisions.optimizer.plan import Plan\n"
         "made = Plan.from_json(Path(sys.argv[1]).read_text())\n"
         "print(made)\nassert made._repr_html_() is None\n"
-        "assert 'jupyter_sky.widgets.plan' not in sys.modules\n"
+        "assert 'jupyter_sky.interfaces.widgets.plan' not in sys.modules\n"
         "from IPython.core.interactiveshell import InteractiveShell\n"
         "shell = InteractiveShell.instance()\n"
         "shell.extension_manager.load_extension('jupyter_sky')\n"

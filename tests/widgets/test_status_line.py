@@ -10,8 +10,14 @@ from typing import get_args
 
 import pytest
 
-from jupyter_sky.executor.display import FINAL, RunStatus, Stage
-from jupyter_sky.widgets.status_line import CARD_MIME, mimebundle, output_metadata, to_html, to_text
+from jupyter_sky.execution.display import FINAL, RunStatus, Stage
+from jupyter_sky.interfaces.widgets.status_line import (
+    CARD_MIME,
+    mimebundle,
+    output_metadata,
+    to_html,
+    to_text,
+)
 
 DONE = RunStatus(
     "done", 72.4, "train-3f2a", "aws us-east-1 g5.xlarge spot", 1.006, 0.0604, 0.4142, notes=()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from IPython.lib.pretty import pretty
 
-from jupyter_sky.tables import Table
+from jupyter_sky.base.tables import Table
 
 TABLE = Table(
     "clusters",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import ClassVar
 
-from ...provider.classification import ErrorTable, Meaning, ProviderError
-from ...provider.protocol import Provider
-from ...translation import N_
-from . import clients, errors, policy, schedules
+from jupyter_sky.base.translation import N_
+from jupyter_sky.clouds.aws import clients, errors, policy, schedules
+from jupyter_sky.clouds.provider.classification import ErrorTable, Meaning, ProviderError
+from jupyter_sky.clouds.provider.protocol import Provider
 
 
 class AwsAccount(Provider):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...provider.classification import ProviderError
+from jupyter_sky.clouds.provider.classification import ProviderError
 
 DEFAULT_REGION = "us-east-1"
 """The region that is asked about the others, where none is configured."""

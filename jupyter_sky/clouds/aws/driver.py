@@ -17,16 +17,16 @@ from datetime import datetime
 from threading import Event
 from typing import Any
 
-from ...offers import Offer
-from ...provider.facts import AwsFacts
-from ...provider.naming import group_ids, split_id, tagged_machine
-from ...provider.parallel_requests import StopRequested, pause
-from ...provider.quotas import AccountQuota
-from ...provider.values import LaunchRequest, Machine, MachineConfig, MachineState
-from ..catalog_provider import CatalogProvider
-from . import images, network, quotas, schedules
-from .account import AwsAccount
-from .network import error_code, make_filter
+from jupyter_sky.base.clouds.facts import AwsFacts
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.clouds.aws import images, network, quotas, schedules
+from jupyter_sky.clouds.aws.account import AwsAccount
+from jupyter_sky.clouds.aws.network import error_code, make_filter
+from jupyter_sky.clouds.launches.catalog_provider import CatalogProvider
+from jupyter_sky.clouds.provider.naming import group_ids, split_id, tagged_machine
+from jupyter_sky.clouds.provider.parallel_requests import StopRequested, pause
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig, MachineState
+from jupyter_sky.knowledge.tracker.quotas import AccountQuota
 
 HISTORY_SECONDS = 3000.0
 """EC2 surely knows every machine, also ended ones, for so long after its launch."""

@@ -13,19 +13,14 @@ from datetime import UTC, datetime
 from threading import Event
 from typing import Any, ClassVar
 
-from ...config.settings import Sky
-from ...offers import Offer
-from ...provider.classification import ErrorTable, ProviderError, Refinement
-from ...provider.cloud_facts import parse_release
-from ...provider.facts import AwsFacts
-from ...provider.managed_facts import EmrFacts
-from ...provider.naming import CLUSTER, OWNER, TOKEN, fit_name, split_id, tagged_machine
-from ...provider.parallel_requests import pause
-from ...provider.values import LaunchRequest, Machine, MachineConfig, MachineState
-from ..session_provider import SessionEndpoint, SessionProvider
-from . import errors, schedules
-from .account import AwsAccount
-from .emr_sessions import (
+from jupyter_sky.base.clouds.cloud_facts import parse_release
+from jupyter_sky.base.clouds.facts import AwsFacts
+from jupyter_sky.base.clouds.managed_facts import EmrFacts
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds.aws import errors, schedules
+from jupyter_sky.clouds.aws.account import AwsAccount
+from jupyter_sky.clouds.aws.emr_sessions import (
     FAILED,
     LIVE_STATES,
     end_reason,
@@ -33,7 +28,19 @@ from .emr_sessions import (
     named,
     session_endpoint,
 )
-from .schedules import client_token
+from jupyter_sky.clouds.aws.schedules import client_token
+from jupyter_sky.clouds.launches.session_provider import SessionEndpoint, SessionProvider
+from jupyter_sky.clouds.provider.classification import ErrorTable, ProviderError, Refinement
+from jupyter_sky.clouds.provider.naming import (
+    CLUSTER,
+    OWNER,
+    TOKEN,
+    fit_name,
+    split_id,
+    tagged_machine,
+)
+from jupyter_sky.clouds.provider.parallel_requests import pause
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig, MachineState
 
 NAME_PREFIX = "jupyter-sky-"
 RUNNING_STATES = ("RUNNING", "WAITING")
@@ -330,6 +337,6 @@ def _cluster_end(cluster: Mapping[str, Any]) -> str:
 
 def _regions() -> list[str]:
     """Return the regions of AWS in the catalog."""
-    from ...catalog import load
+    from jupyter_sky.knowledge.catalog import load
 
     return sorted(region for cloud, region in load().regions if cloud == AwsFacts.name)

@@ -14,18 +14,13 @@ from contextlib import suppress
 from threading import Event
 from typing import Any, ClassVar
 
-from ...config.settings import Sky
-from ...offers import Offer
-from ...provider.classification import ErrorTable, ProviderError, Refinement
-from ...provider.facts import AwsFacts
-from ...provider.managed_facts import EmrServerlessFacts
-from ...provider.naming import CLUSTER, OWNER, TOKEN, fit_name, tagged_machine
-from ...provider.parallel_requests import pause
-from ...provider.values import LaunchRequest, Machine, MachineConfig
-from ..session_provider import SessionEndpoint, SessionProvider
-from . import errors
-from .account import AwsAccount
-from .emr_sessions import (
+from jupyter_sky.base.clouds.facts import AwsFacts
+from jupyter_sky.base.clouds.managed_facts import EmrServerlessFacts
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds.aws import errors
+from jupyter_sky.clouds.aws.account import AwsAccount
+from jupyter_sky.clouds.aws.emr_sessions import (
     FAILED,
     LIVE_STATES,
     end_reason,
@@ -34,8 +29,13 @@ from .emr_sessions import (
     session_endpoint,
     session_state,
 )
-from .network import error_code
-from .schedules import client_token
+from jupyter_sky.clouds.aws.network import error_code
+from jupyter_sky.clouds.aws.schedules import client_token
+from jupyter_sky.clouds.launches.session_provider import SessionEndpoint, SessionProvider
+from jupyter_sky.clouds.provider.classification import ErrorTable, ProviderError, Refinement
+from jupyter_sky.clouds.provider.naming import CLUSTER, OWNER, TOKEN, fit_name, tagged_machine
+from jupyter_sky.clouds.provider.parallel_requests import pause
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig
 
 ROLE = "jupyter-sky-emr-serverless"
 """Name of the role that sessions run with, unless the settings name another."""
@@ -355,7 +355,7 @@ def _application_state(client: Any, application: str) -> str:
 
 def _regions() -> list[str]:
     """Return the regions that the service is sold in."""
-    from ...catalog import load
+    from jupyter_sky.knowledge.catalog import load
 
     rows = load().managed()
     return sorted({row["region"] for row in rows if row["service"] == EmrServerlessFacts.name})

@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from ...provider.classification import ProviderError
-from ...provider.values import MachineState
-from ..session_provider import SessionEndpoint
+from jupyter_sky.clouds.launches.session_provider import SessionEndpoint
+from jupyter_sky.clouds.provider.classification import ProviderError
+from jupyter_sky.clouds.provider.values import MachineState
 
 AUTH_HEADER = "x-aws-proxy-auth"
 """Metadata of a request that has the token of a session."""

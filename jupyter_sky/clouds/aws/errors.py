@@ -7,7 +7,13 @@ import time
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from ...provider.classification import ErrorTable, Meaning, ProviderError, Refinement, group_codes
+from jupyter_sky.clouds.provider.classification import (
+    ErrorTable,
+    Meaning,
+    ProviderError,
+    Refinement,
+    group_codes,
+)
 
 _LOGIN = "aws configure, aws sso login, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 _RENEW = "get new ones: aws sso login, or whatever they came from; then run the cell again"

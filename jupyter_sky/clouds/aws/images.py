@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ... import accelerators
-from ...errors import SkyNoCapacity, SkyUsageError
-from ...offers import Offer
-from ...translation import _
+from jupyter_sky.base.errors import SkyNoCapacity, SkyUsageError
+from jupyter_sky.base.requests import accelerators
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.translation import _
 
 _UBUNTU = "099720109477"  # Canonical's account
 _UBUNTU_ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}

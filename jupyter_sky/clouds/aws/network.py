@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from ...provider.naming import OWNER, TOKEN
-from ...provider.values import LaunchRequest, MachineConfig
+from jupyter_sky.clouds.provider.naming import OWNER, TOKEN
+from jupyter_sky.clouds.provider.values import LaunchRequest, MachineConfig
 
 CREATED_TAG = "jupyter-sky-made"
 """Tag of a security group: unix seconds at which it was made; AWS does not note it."""

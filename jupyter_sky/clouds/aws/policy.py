@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...provider.naming import TOKEN
+from jupyter_sky.clouds.provider.naming import TOKEN
 
 READ_ACTIONS = (
     "ec2:DescribeImages",

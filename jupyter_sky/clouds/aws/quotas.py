@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ...provider.quotas import AccountQuota
-from .clients import AwsClients
+from jupyter_sky.clouds.aws.clients import AwsClients
+from jupyter_sky.knowledge.tracker.quotas import AccountQuota
 
 _ON_DEMAND = re.compile(r"Running On-Demand (.+) instances")
 _SPOT = re.compile(r"All (.+) Spot Instance Requests")

@@ -10,10 +10,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from ...config.settings import Sky
-from ...provider.facts import AwsFacts
-from ...provider.values import LaunchRequest, MachineConfig
-from .clients import AwsClients
+from jupyter_sky.base.clouds.facts import AwsFacts
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds.aws.clients import AwsClients
+from jupyter_sky.clouds.provider.values import LaunchRequest, MachineConfig
 
 RETRIES = 20
 """Number of tries of EventBridge; what it is to end may be gone long since."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import SkyPermission
-from ...translation import _
+from jupyter_sky.base.errors import SkyPermission
+from jupyter_sky.base.translation import _
 
 PUBLIC_CLOUD = "https://management.azure.com"
 VARIABLES = (

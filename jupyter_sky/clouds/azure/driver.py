@@ -13,19 +13,28 @@ from functools import partial
 from threading import Event
 from typing import ClassVar
 
-from ...provider.classification import ErrorTable, ProviderError
-from ...provider.facts import AzureFacts
-from ...provider.naming import TOKEN, group_ids, split_id
-from ...provider.parallel_requests import pause, send_parallel
-from ...provider.quotas import AccountQuota
-from ...provider.values import LaunchRequest, Machine, MachineConfig
-from ...translation import N_
-from ..catalog_provider import CatalogProvider
-from . import clients, errors, machine_roles, policy, power, queries, quotas, requests
-from .clients import AzureClients
-from .errors import error_code
-from .group_launch import GroupLaunch, ProvisioningFailed
-from .machine_roles import MachineRoles
+from jupyter_sky.base.clouds.facts import AzureFacts
+from jupyter_sky.base.translation import N_
+from jupyter_sky.clouds.azure import (
+    clients,
+    errors,
+    machine_roles,
+    policy,
+    power,
+    queries,
+    quotas,
+    requests,
+)
+from jupyter_sky.clouds.azure.clients import AzureClients
+from jupyter_sky.clouds.azure.errors import error_code
+from jupyter_sky.clouds.azure.group_launch import GroupLaunch, ProvisioningFailed
+from jupyter_sky.clouds.azure.machine_roles import MachineRoles
+from jupyter_sky.clouds.launches.catalog_provider import CatalogProvider
+from jupyter_sky.clouds.provider.classification import ErrorTable, ProviderError
+from jupyter_sky.clouds.provider.naming import TOKEN, group_ids, split_id
+from jupyter_sky.clouds.provider.parallel_requests import pause, send_parallel
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig
+from jupyter_sky.knowledge.tracker.quotas import AccountQuota
 
 LAUNCH_GRACE_SECONDS = 900.0
 """A group without machines that is younger may be one that is being made."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ...provider.classification import (
+from jupyter_sky.clouds.provider.classification import (
     ErrorTable,
     ProviderError,
     Refinement,

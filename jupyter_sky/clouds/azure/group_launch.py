@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
-from ...provider.classification import ProviderError
-from ...provider.parallel_requests import pause
-from ...provider.values import LaunchRequest, MachineConfig
-from . import queries, requests
-from .clients import AzureClients
-from .machine_roles import MachineRoles
-from .polling import polling_method
+from jupyter_sky.clouds.azure import queries, requests
+from jupyter_sky.clouds.azure.clients import AzureClients
+from jupyter_sky.clouds.azure.machine_roles import MachineRoles
+from jupyter_sky.clouds.azure.polling import polling_method
+from jupyter_sky.clouds.provider.classification import ProviderError
+from jupyter_sky.clouds.provider.parallel_requests import pause
+from jupyter_sky.clouds.provider.values import LaunchRequest, MachineConfig
 
 
 class ProvisioningFailed(Exception):

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from .clients import AzureClients
-from .errors import error_code, read_error
+from jupyter_sky.clouds.azure.clients import AzureClients
+from jupyter_sky.clouds.azure.errors import error_code, read_error
 
 CONTRIBUTOR_ROLE = "b24988ac-6180-42a0-ab88-20f7382dd24c"
 ROLE_ACTIONS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Event
 from typing import Any
 
-from ...provider.parallel_requests import pause
+from jupyter_sky.clouds.provider.parallel_requests import pause
 
 
 def polling_method(halt: Event, longest: float) -> Any:

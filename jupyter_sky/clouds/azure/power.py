@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event
 
-from ...provider.naming import split_id
-from ...provider.parallel_requests import send_parallel
-from .clients import AzureClients
-from .polling import polling_method
+from jupyter_sky.clouds.azure.clients import AzureClients
+from jupyter_sky.clouds.azure.polling import polling_method
+from jupyter_sky.clouds.provider.naming import split_id
+from jupyter_sky.clouds.provider.parallel_requests import send_parallel
 
 
 def deallocate(

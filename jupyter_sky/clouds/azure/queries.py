@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Mapping
 from threading import Event
 from typing import Any
 
-from ...provider.naming import OWNER, TOKEN, parse_rank, tagged_machine
-from ...provider.values import Machine, MachineState
-from . import requests
-from .clients import AzureClients
+from jupyter_sky.clouds.azure import requests
+from jupyter_sky.clouds.azure.clients import AzureClients
+from jupyter_sky.clouds.provider.naming import OWNER, TOKEN, parse_rank, tagged_machine
+from jupyter_sky.clouds.provider.values import Machine, MachineState
 
 
 def list_groups(account: AzureClients, owner: str = "", token: str = "") -> Iterator[Any]:

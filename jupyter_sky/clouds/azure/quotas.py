@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ...provider.facts import AzureFacts
-from ...provider.quotas import AccountQuota
-from .clients import AzureClients
+from jupyter_sky.base.clouds.facts import AzureFacts
+from jupyter_sky.clouds.azure.clients import AzureClients
+from jupyter_sky.knowledge.tracker.quotas import AccountQuota
 
 MAX_PARALLEL_REGIONS = 8
 _ABSENT_CODES = ("NoRegisteredProviderFound", "LocationNotAvailableForResourceType")
@@ -21,7 +21,7 @@ _MARKETS = {"cores": False, "lowPriorityCores": True}
 
 def read_quotas(account: AzureClients) -> list[AccountQuota]:
     """Return the quotas of all regions of the catalog that the subscription has."""
-    from ...catalog import load
+    from jupyter_sky.knowledge.catalog import load
 
     regions = sorted(name for cloud, name in load().regions if cloud == "azure")
     with ThreadPoolExecutor(MAX_PARALLEL_REGIONS) as workers:

@@ -11,10 +11,10 @@ import math
 import re
 from typing import Any
 
-from ...offers import Offer
-from ...provider.naming import fit_name
-from ...provider.values import LaunchRequest, MachineConfig
-from ..self_delete import wrap_in_shell
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.clouds.launches.self_delete import wrap_in_shell
+from jupyter_sky.clouds.provider.naming import fit_name
+from jupyter_sky.clouds.provider.values import LaunchRequest, MachineConfig
 
 Body = dict[str, Any]
 """JSON of a resource, as the Resource Manager's REST API takes it."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import ClassVar
 
-from ...provider.classification import ErrorTable, ProviderError
-from ...provider.protocol import Provider
-from ...translation import N_
-from . import clients, errors, policy, service_account
+from jupyter_sky.base.translation import N_
+from jupyter_sky.clouds.gcp import clients, errors, policy, service_account
+from jupyter_sky.clouds.provider.classification import ErrorTable, ProviderError
+from jupyter_sky.clouds.provider.protocol import Provider
 
 
 class GcpAccount(Provider):

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ...provider.parallel_requests import pause
-from .errors import has_code, is_transient, no_project_error, operation_error
+from jupyter_sky.clouds.gcp.errors import has_code, is_transient, no_project_error, operation_error
+from jupyter_sky.clouds.provider.parallel_requests import pause
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"

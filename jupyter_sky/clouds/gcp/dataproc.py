@@ -18,20 +18,33 @@ from threading import Event
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from ...config.settings import Sky
-from ...offers import Offer
-from ...provider.classification import ErrorTable, ProviderError, Refinement
-from ...provider.facts import GcpFacts
-from ...provider.managed_facts import DataprocServerlessFacts
-from ...provider.naming import OWNER, TOKEN, fit_name, group_ids, split_id, tagged_machine
-from ...provider.parallel_requests import pause, send_parallel
-from ...provider.values import TAGS, LaunchRequest, Machine, MachineConfig, MachineState
-from ..session_provider import SessionEndpoint, SessionProvider
-from . import errors
-from .account import GcpAccount
-from .clients import CALL_OPTIONS, GcpClients, connect
-from .errors import ignore_codes
-from .instances import format_label
+from jupyter_sky.base.clouds.facts import GcpFacts
+from jupyter_sky.base.clouds.managed_facts import DataprocServerlessFacts
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds.gcp import errors
+from jupyter_sky.clouds.gcp.account import GcpAccount
+from jupyter_sky.clouds.gcp.clients import CALL_OPTIONS, GcpClients, connect
+from jupyter_sky.clouds.gcp.errors import ignore_codes
+from jupyter_sky.clouds.gcp.instances import format_label
+from jupyter_sky.clouds.launches.session_provider import SessionEndpoint, SessionProvider
+from jupyter_sky.clouds.provider.classification import ErrorTable, ProviderError, Refinement
+from jupyter_sky.clouds.provider.naming import (
+    OWNER,
+    TOKEN,
+    fit_name,
+    group_ids,
+    split_id,
+    tagged_machine,
+)
+from jupyter_sky.clouds.provider.parallel_requests import pause, send_parallel
+from jupyter_sky.clouds.provider.values import (
+    TAGS,
+    LaunchRequest,
+    Machine,
+    MachineConfig,
+    MachineState,
+)
 
 ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_DATAPROC"
 CONNECT_SERVER = "Spark Connect Server"
@@ -370,7 +383,7 @@ def _expiry(credentials: Any) -> float:
 @lru_cache(maxsize=1)
 def _regions() -> list[str]:
     """Return the regions that the service is sold in."""
-    from ...catalog import load
+    from jupyter_sky.knowledge.catalog import load
 
     rows = load().managed()
     return sorted({row["region"] for row in rows if row["service"] == DataprocServerlessFacts.name})

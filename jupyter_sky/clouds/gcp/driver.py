@@ -10,18 +10,26 @@ from functools import partial
 from threading import Event
 from typing import Any, ClassVar
 
-from ...provider.classification import ErrorTable, ProviderError
-from ...provider.facts import GcpFacts
-from ...provider.naming import OWNER, TOKEN, group_ids, split_id
-from ...provider.parallel_requests import send_parallel
-from ...provider.quotas import AccountQuota
-from ...provider.values import LaunchRequest, Machine, MachineConfig
-from ..catalog_provider import CatalogProvider
-from . import instance_launch, network, power, quotas, service_account, tpu, tpu_client
-from . import instances as machine
-from .account import GcpAccount
-from .clients import GcpClients, connect, match_any
-from .errors import ignore_codes
+from jupyter_sky.base.clouds.facts import GcpFacts
+from jupyter_sky.clouds.gcp import (
+    instance_launch,
+    network,
+    power,
+    quotas,
+    service_account,
+    tpu,
+    tpu_client,
+)
+from jupyter_sky.clouds.gcp import instances as machine
+from jupyter_sky.clouds.gcp.account import GcpAccount
+from jupyter_sky.clouds.gcp.clients import GcpClients, connect, match_any
+from jupyter_sky.clouds.gcp.errors import ignore_codes
+from jupyter_sky.clouds.launches.catalog_provider import CatalogProvider
+from jupyter_sky.clouds.provider.classification import ErrorTable, ProviderError
+from jupyter_sky.clouds.provider.naming import OWNER, TOKEN, group_ids, split_id
+from jupyter_sky.clouds.provider.parallel_requests import send_parallel
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig
+from jupyter_sky.knowledge.tracker.quotas import AccountQuota
 
 PREEMPTED_OPERATION = "compute.instances.preempted"
 """Operations of this type tell of machines that were taken back and are gone."""

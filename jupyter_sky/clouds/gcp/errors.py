@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ...provider.classification import (
+from jupyter_sky.clouds.provider.classification import (
     ErrorTable,
     ProviderError,
     Refinement,
@@ -22,7 +22,7 @@ from ...provider.classification import (
     is_html,
     status_meaning,
 )
-from ...provider.protocol import TRANSIENT_CAUSES
+from jupyter_sky.clouds.provider.protocol import TRANSIENT_CAUSES
 
 _LOGIN = "gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS to the file "
 _LOGIN += "of a service account's key"

@@ -10,13 +10,13 @@ from functools import partial
 from threading import Event
 from typing import Any
 
-from ...provider.classification import ProviderError
-from ...provider.naming import TOKEN
-from ...provider.parallel_requests import send_parallel
-from ...provider.protocol import Provider
-from ...provider.values import LaunchRequest, MachineConfig
-from . import errors, instances, service_account
-from .clients import GcpClients
+from jupyter_sky.clouds.gcp import errors, instances, service_account
+from jupyter_sky.clouds.gcp.clients import GcpClients
+from jupyter_sky.clouds.provider.classification import ProviderError
+from jupyter_sky.clouds.provider.naming import TOKEN
+from jupyter_sky.clouds.provider.parallel_requests import send_parallel
+from jupyter_sky.clouds.provider.protocol import Provider
+from jupyter_sky.clouds.provider.values import LaunchRequest, MachineConfig
 
 MAX_FAILED_ATTEMPTS = 20
 """Failures of one order at one place; each spends an ID of requests."""

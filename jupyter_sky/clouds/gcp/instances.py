@@ -9,9 +9,15 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from ...provider.naming import fit_name, parse_rank, tagged_machine
-from ...provider.values import TAGS, LaunchRequest, Machine, MachineConfig, MachineState
-from . import service_account
+from jupyter_sky.clouds.gcp import service_account
+from jupyter_sky.clouds.provider.naming import fit_name, parse_rank, tagged_machine
+from jupyter_sky.clouds.provider.values import (
+    TAGS,
+    LaunchRequest,
+    Machine,
+    MachineConfig,
+    MachineState,
+)
 
 NETWORK = "jupyter-sky"
 UBUNTU_IMAGE = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-{}"

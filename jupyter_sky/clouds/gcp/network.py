@@ -12,11 +12,11 @@ from collections.abc import Collection
 from threading import Event
 from typing import Any
 
-from ...provider.naming import OWNER, TOKEN
-from ...provider.values import LaunchRequest, MachineConfig
-from . import instances as machine
-from .clients import GcpClients, match_any
-from .errors import has_code, ignore_codes
+from jupyter_sky.clouds.gcp import instances as machine
+from jupyter_sky.clouds.gcp.clients import GcpClients, match_any
+from jupyter_sky.clouds.gcp.errors import has_code, ignore_codes
+from jupyter_sky.clouds.provider.naming import OWNER, TOKEN
+from jupyter_sky.clouds.provider.values import LaunchRequest, MachineConfig
 
 LAUNCH_GRACE_SECONDS = 900.0
 """A rule or a disk that is younger may belong to machines that are just being made."""

@@ -7,9 +7,9 @@ from functools import partial
 from threading import Event
 from typing import Any
 
-from ...provider.naming import group_ids
-from ...provider.parallel_requests import send_parallel
-from .clients import GcpClients
+from jupyter_sky.clouds.gcp.clients import GcpClients
+from jupyter_sky.clouds.provider.naming import group_ids
+from jupyter_sky.clouds.provider.parallel_requests import send_parallel
 
 
 def change_power(

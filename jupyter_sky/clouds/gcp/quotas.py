@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from ... import accelerators
-from ...errors import SkyUsageError
-from ...provider.facts import GcpFacts
-from ...provider.quotas import AccountQuota
-from .clients import PAGE_SIZE, GcpClients
+from jupyter_sky.base.clouds.facts import GcpFacts
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests import accelerators
+from jupyter_sky.clouds.gcp.clients import PAGE_SIZE, GcpClients
+from jupyter_sky.knowledge.tracker.quotas import AccountQuota
 
 _SPOT = "PREEMPTIBLE_"
 _GPUS = re.compile(r"NVIDIA_(\w+)_GPUS")

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ...provider.facts import GcpFacts
-from ..self_delete import wrap_in_shell
-from .errors import read_error
+from jupyter_sky.base.clouds.facts import GcpFacts
+from jupyter_sky.clouds.gcp.errors import read_error
+from jupyter_sky.clouds.launches.self_delete import wrap_in_shell
 
 SCOPE = "https://www.googleapis.com/auth/compute"
 """Scope of the account's tokens on our machines, whatever else it may do."""
@@ -25,7 +25,7 @@ _ACCOUNT_REFUSAL = re.compile(
 
 def configured_account() -> str:
     """Return the service account that machines get: an e-mail address, ``default`` or nothing."""
-    from ...config.settings import Sky
+    from jupyter_sky.base.settings.settings import Sky
 
     return Sky.load().provider_setting(GcpFacts.name, "service_account")
 

@@ -18,18 +18,24 @@ from datetime import datetime
 from threading import Event
 from typing import Any
 
-from ... import accelerators
-from ...config.settings import Sky
-from ...offers import Offer
-from ...provider.classification import ProviderError
-from ...provider.facts import GcpFacts
-from ...provider.naming import TOKEN, tagged_machine
-from ...provider.parallel_requests import pause
-from ...provider.values import TAGS, LaunchRequest, Machine, MachineConfig, MachineState
-from ...resources import parse_duration
-from . import instances, service_account
-from .clients import SCOPE, GcpClients
-from .tpu_client import PATH_KEY, TpuClient, ignore_missing
+from jupyter_sky.base.clouds.facts import GcpFacts
+from jupyter_sky.base.requests import accelerators
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import parse_duration
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds.gcp import instances, service_account
+from jupyter_sky.clouds.gcp.clients import SCOPE, GcpClients
+from jupyter_sky.clouds.gcp.tpu_client import PATH_KEY, TpuClient, ignore_missing
+from jupyter_sky.clouds.provider.classification import ProviderError
+from jupyter_sky.clouds.provider.naming import TOKEN, tagged_machine
+from jupyter_sky.clouds.provider.parallel_requests import pause
+from jupyter_sky.clouds.provider.values import (
+    TAGS,
+    LaunchRequest,
+    Machine,
+    MachineConfig,
+    MachineState,
+)
 
 OPERATION_SECONDS = 1800.0
 """A slice that is not ready so long after its time in Google's queue is given up."""

@@ -7,10 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ...provider.classification import ErrorTable, ProviderError, Refinement, group_codes
-from ..rest import RestClient
-from ..self_delete import wrap_in_shell
-from .clients import GcpClients
+from jupyter_sky.clouds.gcp.clients import GcpClients
+from jupyter_sky.clouds.launches.rest import RestClient
+from jupyter_sky.clouds.launches.self_delete import wrap_in_shell
+from jupyter_sky.clouds.provider.classification import (
+    ErrorTable,
+    ProviderError,
+    Refinement,
+    group_codes,
+)
 
 ADDRESS = "https://tpu.googleapis.com"
 ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"

@@ -8,9 +8,14 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
-from ...provider.classification import ProviderError
-from ...provider.parallel_requests import pause
-from .status import PULL_CODES, UNSCHEDULABLE, find_trouble, has_started
+from jupyter_sky.clouds.kubernetes.status import (
+    PULL_CODES,
+    UNSCHEDULABLE,
+    find_trouble,
+    has_started,
+)
+from jupyter_sky.clouds.provider.classification import ProviderError
+from jupyter_sky.clouds.provider.parallel_requests import pause
 
 SCHEDULE_SECONDS = 60.0
 """Time that pods may wait for a node that has room, unless the settings say another."""

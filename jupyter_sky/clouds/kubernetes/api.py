@@ -12,8 +12,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from ...provider.classification import ProviderError
-from ...translation import _
+from jupyter_sky.base.translation import _
+from jupyter_sky.clouds.provider.classification import ProviderError
 
 IN_CLUSTER = "in-cluster"
 """Context of a pod that reaches its own cluster by its service account."""

@@ -13,8 +13,8 @@ import ssl
 import sys
 from typing import Any
 
-from ...provider.classification import ProviderError
-from .api import connect
+from jupyter_sky.clouds.kubernetes.api import connect
+from jupyter_sky.clouds.provider.classification import ProviderError
 
 STDIN, STDOUT, STDERR, STATUS, CLOSE = 0, 1, 2, 3, 255
 """Channels of ``channel.k8s.io``: the first byte of each message."""

@@ -14,22 +14,29 @@ from functools import partial
 from threading import Event
 from typing import Any, ClassVar, TypeVar
 
-from ...offers import Offer
-from ...provider.classification import ProviderError, Refinement, group_codes
-from ...provider.naming import TOKEN, container_name
-from ...provider.on_premises_facts import KubernetesFacts
-from ...provider.parallel_requests import StopRequested, send_parallel
-from ...provider.values import LaunchRequest, Machine, MachineConfig
-from ...translation import N_
-from ..machine_script import DEFAULT_IMAGE, SSHD_PROGRAM
-from ..machine_slices import powers_of_two, slice_name, slice_sizes
-from ..rest_provider import RANK, ListedMachine, RestProvider
-from . import connection, nodes
-from .acceptance import SCALE_UP_SECONDS, SCHEDULE_SECONDS, Acceptance
-from .api import KUBECONFIG, Context, KubernetesApi, find_clusters, has_account, kubeconfig
-from .nodes import NodeKind, Room
-from .pods import make_pod, read_tags, split_id
-from .status import IMAGE_CODES, UNSCHEDULABLE, parse_state
+from jupyter_sky.base.clouds.on_premises_facts import KubernetesFacts
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.translation import N_
+from jupyter_sky.clouds.kubernetes import connection, nodes
+from jupyter_sky.clouds.kubernetes.acceptance import SCALE_UP_SECONDS, SCHEDULE_SECONDS, Acceptance
+from jupyter_sky.clouds.kubernetes.api import (
+    KUBECONFIG,
+    Context,
+    KubernetesApi,
+    find_clusters,
+    has_account,
+    kubeconfig,
+)
+from jupyter_sky.clouds.kubernetes.nodes import NodeKind, Room
+from jupyter_sky.clouds.kubernetes.pods import make_pod, read_tags, split_id
+from jupyter_sky.clouds.kubernetes.status import IMAGE_CODES, UNSCHEDULABLE, parse_state
+from jupyter_sky.clouds.launches.machine_script import DEFAULT_IMAGE, SSHD_PROGRAM
+from jupyter_sky.clouds.launches.machine_slices import powers_of_two, slice_name, slice_sizes
+from jupyter_sky.clouds.launches.rest_provider import RANK, ListedMachine, RestProvider
+from jupyter_sky.clouds.provider.classification import ProviderError, Refinement, group_codes
+from jupyter_sky.clouds.provider.naming import TOKEN, container_name
+from jupyter_sky.clouds.provider.parallel_requests import StopRequested, send_parallel
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -118,7 +118,7 @@ def read_gpu(name: str, gib: float | None = None) -> tuple[str, float]:
     >>> read_gpu("NVIDIA-A100-SXM4-80GB"), read_gpu("nvidia-l4")
     (('A100-80GB', 80.0), ('L4', 24.0))
     """
-    from ...catalog.refresh.entries import canonical_accelerator, nominal_memory
+    from jupyter_sky.clouds.prices.entries import canonical_accelerator, nominal_memory
 
     text = name.replace("-SHARED", "")
     for cut in ("-SXM4", "-SXM5", "-SXM2", "-PCIE", "-PCIe", "-HBM3", "-HBM2e"):

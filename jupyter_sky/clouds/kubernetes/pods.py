@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...provider.naming import TOKEN, fit_name
-from ...provider.values import LaunchRequest, MachineConfig
-from ..machine_script import SETUP_COMMAND, SETUP_VARIABLE, pack_script
-from .nodes import GPU, NodeKind, affinity
+from jupyter_sky.clouds.kubernetes.nodes import GPU, NodeKind, affinity
+from jupyter_sky.clouds.launches.machine_script import SETUP_COMMAND, SETUP_VARIABLE, pack_script
+from jupyter_sky.clouds.provider.naming import TOKEN, fit_name
+from jupyter_sky.clouds.provider.values import LaunchRequest, MachineConfig
 
 
 def make_pod(

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ...provider.classification import ProviderError
-from ...provider.values import MachineState
-from ...translation import _
+from jupyter_sky.base.translation import _
+from jupyter_sky.clouds.provider.classification import ProviderError
+from jupyter_sky.clouds.provider.values import MachineState
 
 UNSCHEDULABLE = "Unschedulable"
 PULL_CODES = ("ErrImagePull", "ImagePullBackOff")

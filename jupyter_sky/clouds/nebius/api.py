@@ -10,7 +10,7 @@ from logging import CRITICAL, getLogger
 from pathlib import Path
 from typing import Any
 
-from ...provider.classification import ProviderError
+from jupyter_sky.clouds.provider.classification import ProviderError
 
 TOKEN_VARIABLE, FILE_VARIABLE = "NEBIUS_IAM_TOKEN", "NEBIUS_CREDENTIALS_FILE"
 TENANT_VARIABLE = "NEBIUS_TENANT_ID"

@@ -15,14 +15,14 @@ from collections.abc import Iterator, Mapping
 from threading import Event
 from typing import Any, ClassVar
 
-from ...offers import Offer
-from ...provider.classification import ProviderError, group_codes
-from ...provider.facts import NebiusFacts
-from ...provider.naming import NOTEBOOK, fit_name
-from ...provider.parallel_requests import StopRequested, pause
-from ...provider.values import LaunchRequest, Machine, MachineConfig, MachineState
-from ..rest_provider import RANK, ListedMachine, RestProvider
-from .api import TOKEN_VARIABLE, NebiusApi, credentials_file, read_refusal
+from jupyter_sky.base.clouds.facts import NebiusFacts
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.clouds.launches.rest_provider import RANK, ListedMachine, RestProvider
+from jupyter_sky.clouds.nebius.api import TOKEN_VARIABLE, NebiusApi, credentials_file, read_refusal
+from jupyter_sky.clouds.provider.classification import ProviderError, group_codes
+from jupyter_sky.clouds.provider.naming import NOTEBOOK, fit_name
+from jupyter_sky.clouds.provider.parallel_requests import StopRequested, pause
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig, MachineState
 
 IMAGE, CPU_IMAGE = "ubuntu22.04-cuda12", "ubuntu22.04-driverless"
 _KEY_FIX = (
@@ -89,7 +89,7 @@ class Nebius(NebiusFacts, RestProvider):
         """Yield the catalog's offers in regions with a project, without what is sold out now."""
         from nebius.api.nebius.capacity import v1 as capacity
 
-        from ...catalog import load
+        from jupyter_sky.knowledge.catalog import load
 
         is_free: dict[tuple[str, str, bool], bool] = {}
         service = capacity.ResourceAdviceServiceClient(self._api.connection)

@@ -22,16 +22,9 @@ from functools import cache
 from pathlib import Path
 from threading import Event
 
-from ...config.settings import Sky
-from ...errors import SkyUnreachable, SkyUsageError
-from ...offers import Offer
-from ...provider.classification import ProviderError
-from ...provider.naming import TOKEN, tagged_machine
-from ...provider.on_premises_facts import SlurmFacts
-from ...provider.parallel_requests import pause
-from ...provider.protocol import Provider
-from ...provider.values import LaunchRequest, Machine, MachineConfig, MachineState
-from ...remote.slurm import (
+from jupyter_sky.base.clouds.on_premises_facts import SlurmFacts
+from jupyter_sky.base.errors import SkyUnreachable, SkyUsageError
+from jupyter_sky.base.remote.slurm import (
     LOST,
     NodeShape,
     SlurmClient,
@@ -40,12 +33,19 @@ from ...remote.slurm import (
     expand_nodes,
     job_options,
 )
-from ...resources import parse_duration
-from ...translation import _
-from ..machine_script import SETUP_VARIABLE, pack_script
-from ..rest_provider import read_mark, write_mark
-from .errors import ERRORS, LOGIN_FIX, PENDING, REFINEMENTS
-from .offers import gpu_type, job_size, node_offers, parse_prices
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import parse_duration
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.base.translation import _
+from jupyter_sky.clouds.launches.machine_script import SETUP_VARIABLE, pack_script
+from jupyter_sky.clouds.launches.rest_provider import read_mark, write_mark
+from jupyter_sky.clouds.provider.classification import ProviderError
+from jupyter_sky.clouds.provider.naming import TOKEN, tagged_machine
+from jupyter_sky.clouds.provider.parallel_requests import pause
+from jupyter_sky.clouds.provider.protocol import Provider
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig, MachineState
+from jupyter_sky.clouds.slurm.errors import ERRORS, LOGIN_FIX, PENDING, REFINEMENTS
+from jupyter_sky.clouds.slurm.offers import gpu_type, job_size, node_offers, parse_prices
 
 FOLDER = ".cache/jupyter_sky/slurm"
 """Files of jobs below the user's home: a log each, and a folder for each of its nodes."""
@@ -102,7 +102,7 @@ class Slurm(SlurmFacts, Provider):
             yield from node_offers(shape, prices)
 
     def _client(self) -> SlurmClient:
-        from ..ssh import login_address
+        from jupyter_sky.clouds.ssh import login_address
 
         login = _setting("login")
         return SlurmClient(login_address(login) if login else None)

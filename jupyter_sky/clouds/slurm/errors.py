@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...provider.classification import Refinement, group_codes
+from jupyter_sky.clouds.provider.classification import Refinement, group_codes
 
 PENDING = "PENDING"
 """Code of a refusal by which a job waits, with Slurm's reason in the message."""

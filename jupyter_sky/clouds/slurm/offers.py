@@ -7,14 +7,14 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 
-from ... import accelerators
-from ...errors import SkyUsageError
-from ...offers import Offer
-from ...provider.on_premises_facts import SlurmFacts
-from ...remote.slurm import NodeShape
-from ...resources import Resources, parse_usd
-from ...translation import _
-from ..machine_slices import powers_of_two, slice_name, slice_sizes
+from jupyter_sky.base.clouds.on_premises_facts import SlurmFacts
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.remote.slurm import NodeShape
+from jupyter_sky.base.requests import accelerators
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.resources import Resources, parse_usd
+from jupyter_sky.base.translation import _
+from jupyter_sky.clouds.launches.machine_slices import powers_of_two, slice_name, slice_sizes
 
 LEAST_GIB_PER_CPU = 1.0
 """Parts of a node with less memory are not offered, unless the node has less."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.catalog import files
-from jupyter_sky.catalog.refresh.entries import make_table
+from jupyter_sky.clouds.prices.entries import make_table
+from jupyter_sky.knowledge.catalog import files
 from tests.emulators.server import trusted
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.catalog.refresh.aws import AwsPrices
-from jupyter_sky.catalog.refresh.runner import RefreshOutcome, refresh
-from jupyter_sky.catalog.refresh.spot_prices import read_spot_prices
-from jupyter_sky.errors import SkyError, SkyUsageError
+from jupyter_sky.base.errors import SkyError, SkyUsageError
+from jupyter_sky.clouds.prices.aws import AwsPrices
+from jupyter_sky.clouds.prices.runner import RefreshOutcome, refresh
+from jupyter_sky.clouds.prices.spot_prices import read_spot_prices
 from tests.catalog.refresh.conftest import rows_of
 from tests.emulators.aws import AwsEmulator, product, spot, transfer
 

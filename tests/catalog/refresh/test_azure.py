@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.catalog.refresh.azure import AzurePrices
-from jupyter_sky.catalog.refresh.runner import RefreshOutcome, refresh
-from jupyter_sky.catalog.refresh.source import SpotPrice
-from jupyter_sky.catalog.refresh.spot_prices import read_spot_prices
+from jupyter_sky.clouds.prices.azure import AzurePrices
+from jupyter_sky.clouds.prices.runner import RefreshOutcome, refresh
+from jupyter_sky.clouds.prices.source import SpotPrice
+from jupyter_sky.clouds.prices.spot_prices import read_spot_prices
 from tests.emulators.azure import AzureEmulator, meter, size
 
 D2 = {"vCPUs": "2", "MemoryGB": "8", "CpuArchitectureType": "x64"}

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.catalog.refresh.commands import RefreshReport
-from jupyter_sky.catalog.refresh.comparison import OfferDiff, PriceChange
-from jupyter_sky.catalog.refresh.runner import RefreshOutcome
-from jupyter_sky.errors import SkyRefreshError, SkyUsageError
-from jupyter_sky.magics.verbs import call_verb
+from jupyter_sky.base.errors import SkyRefreshError, SkyUsageError
+from jupyter_sky.clouds.prices.commands import RefreshReport
+from jupyter_sky.clouds.prices.comparison import OfferDiff, PriceChange
+from jupyter_sky.clouds.prices.runner import RefreshOutcome
+from jupyter_sky.interfaces.magics.verbs import call_verb
 from tests.catalog.refresh.test_aws import world
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.catalog.refresh import gcp_skus as skus
-from jupyter_sky.catalog.refresh.gcp import GcpPrices
-from jupyter_sky.catalog.refresh.runner import RefreshOutcome, refresh
-from jupyter_sky.catalog.refresh.spot_prices import read_spot_prices
+from jupyter_sky.clouds.prices import gcp_skus as skus
+from jupyter_sky.clouds.prices.gcp import GcpPrices
+from jupyter_sky.clouds.prices.runner import RefreshOutcome, refresh
+from jupyter_sky.clouds.prices.spot_prices import read_spot_prices
 from tests.emulators.gcp import GcpEmulator, machine, sku
 
 ZONE = "us-central1-a"

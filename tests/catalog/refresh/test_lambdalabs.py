@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jupyter_sky.catalog.refresh.lambdalabs import LambdaPrices
-from jupyter_sky.catalog.refresh.runner import refresh
+from jupyter_sky.clouds.prices.lambdalabs import LambdaPrices
+from jupyter_sky.clouds.prices.runner import refresh
 from tests.emulators.lambdalabs import KEY, LambdaEmulator, kind
 
 

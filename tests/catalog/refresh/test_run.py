@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.catalog import load
-from jupyter_sky.catalog.refresh.azure import AzurePrices
-from jupyter_sky.catalog.refresh.lambdalabs import LambdaPrices
-from jupyter_sky.catalog.refresh.page_cache import Page, PageCache
-from jupyter_sky.catalog.refresh.runner import RefreshOutcome, refresh, sources
-from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.clouds.prices.azure import AzurePrices
+from jupyter_sky.clouds.prices.lambdalabs import LambdaPrices
+from jupyter_sky.clouds.prices.page_cache import Page, PageCache
+from jupyter_sky.clouds.prices.runner import RefreshOutcome, refresh, sources
+from jupyter_sky.knowledge.catalog import load
 from tests.emulators.azure import AzureEmulator, meter
 from tests.emulators.lambdalabs import KEY, LambdaEmulator, kind
 
@@ -238,8 +238,8 @@ def test_killed_refresh_leaves_a_complete_catalog(data, base, ship, stored):
     lambdas.answer = another  # type: ignore[method-assign]
     code = (
         "import sys; from pathlib import Path;"
-        "from jupyter_sky.catalog.refresh.runner import refresh;"
-        "from jupyter_sky.catalog.refresh.lambdalabs import LambdaPrices;"
+        "from jupyter_sky.clouds.prices.runner import refresh;"
+        "from jupyter_sky.clouds.prices.lambdalabs import LambdaPrices;"
         "source = LambdaPrices(sys.argv[1], 'lambda-4711')\n"
         "while True: print(refresh(['lambda'], directory=Path(sys.argv[2]), base=Path(sys.argv[3]),"
         " known={'lambda': source}, quiet=True)[0].state, flush=True)"
@@ -315,7 +315,7 @@ def test_a_missing_sdk_names_the_line_that_installs_it(
 
 def test_naming_the_sources_imports_no_sdk():
     code = (
-        "import sys, jupyter_sky.catalog.refresh.runner as run; run.sources();"
+        "import sys, jupyter_sky.clouds.prices.runner as run; run.sources();"
         "heavy = {'boto3', 'google.cloud', 'azure', 'requests', 'pyarrow', 'pandas', 'tqdm'};"
         "print(sorted(heavy & set(sys.modules)))"
     )

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import google_crc32c
 
-from jupyter_sky.storage.checksums import combine_crc32c
+from jupyter_sky.machines.storage.stores.checksums import combine_crc32c
 
 PIECE = 1024**2
 

@@ -10,8 +10,14 @@ from collections.abc import Collection, Iterable, Sequence
 from threading import Event
 from typing import Any, ClassVar
 
-from jupyter_sky.offers import Offer
-from jupyter_sky.provider import LaunchRequest, Machine, MachineConfig, Provider, ProviderError
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.clouds.provider import (
+    LaunchRequest,
+    Machine,
+    MachineConfig,
+    Provider,
+    ProviderError,
+)
 
 
 class Toy(Provider):

@@ -1,0 +1,1 @@
+"""Values and tools that all halls share."""

@@ -1,0 +1,1 @@
+"""Facts of clouds, and their register."""

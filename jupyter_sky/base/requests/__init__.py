@@ -1,0 +1,1 @@
+"""Requests: resources, places, graphs and options of a cell."""

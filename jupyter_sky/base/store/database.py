@@ -1,0 +1,307 @@
+"""SQLite database whose writes wait in memory when the file cannot be written.
+
+Several kernels and the command line share one file. Losing a record is bad, stopping a user's cell
+for the sake of a record is worse: what cannot be written now is queued in memory. A record without
+which money could be lost is written durably or refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from jupyter_sky.base.store import sqlite_errors
+from jupyter_sky.base.store.database_file import (
+    file_id,
+    open_file,
+    open_in_memory,
+    replace_corrupt_file,
+)
+from jupyter_sky.base.store.sqlite_errors import (
+    BUSY_CODES,
+    CORRUPT_CODES,
+    UNWRITABLE_CODES,
+    primary_code,
+    store_error,
+    unrecorded_error,
+)
+
+_RETRY_SECONDS = 0.05  # that one statement waits while writes are queued already
+_MAX_NOTICES = 100
+
+Statement = tuple[str, tuple[Any, ...] | dict[str, Any]]
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _PendingWrite:
+    """Statements of one transaction that wait to be written."""
+
+    statements: tuple[Statement, ...]
+    latest: str = ""
+    """Of several jobs of one such name only the last one matters."""
+
+
+class Database:
+    """One connection, guarded by a lock, to a file in WAL mode.
+
+    Attributes
+    ----------
+    notices : list of str
+        Sentences for the user about what went wrong at opening or writing.
+    durable : bool
+        Whether the data are in a file; otherwise they end with this process.
+
+    Examples
+    --------
+    >>> db = Database.open(Path("notes.db"), ["CREATE TABLE note (text)"])  # doctest: +SKIP
+    >>> db.write(("INSERT INTO note VALUES (?)", ("warm",)))  # doctest: +SKIP
+    >>> [row["text"] for row in db.read("SELECT * FROM note")]  # doctest: +SKIP
+    ['warm']
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        notices: Sequence[str] = (),
+        durable: bool = True,
+        path: Path | None = None,
+        migrations: Sequence[str] = (),
+    ) -> None:
+        self.notices, self.durable = list(notices), durable
+        self._path, self._migrations = path, migrations
+        self._use(connection)
+        self._lock = threading.RLock()
+        self._pending: list[_PendingWrite] = []
+        self._warned = False
+
+    def _use(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+        self._db.row_factory = sqlite3.Row
+        self._file = file_id(self._path) if self._path and self.durable else None
+
+    @classmethod
+    def open(cls, path: Path, migrations: Sequence[str]) -> Database:
+        """Open or create the file; ``PRAGMA user_version`` counts the `migrations` applied.
+
+        A corrupt file is renamed and a new one started; where nothing can be written the data live
+        in memory. Both are told in ``notices``.
+
+        Raises
+        ------
+        SkyStoreError
+            When another process holds the file locked, or a newer version wrote it.
+        """
+        notices: list[str] = []
+        durable = True
+        try:
+            try:
+                connection = open_file(path, migrations)
+            except sqlite3.DatabaseError as error:
+                if primary_code(error) not in CORRUPT_CODES:
+                    raise
+                connection, kept = replace_corrupt_file(path, migrations)
+                if kept is not None:
+                    notices.append(
+                        f"{path} was corrupt: it is kept as {kept} and a new one is used."
+                    )
+        except (OSError, sqlite3.Error) as error:
+            if isinstance(error, sqlite3.Error) and primary_code(error) not in UNWRITABLE_CODES:
+                raise store_error(error, str(path)) from error
+            connection, durable = open_in_memory(path, migrations), False
+            notices.append(f"{path} cannot be written: costs of this session are not recorded.")
+        return cls(connection, notices, durable, path, migrations)
+
+    def close(self) -> None:
+        """Try the queued writes once more and close the file."""
+        with self._lock:
+            self._flush()
+            self._db.close()
+
+    def read(self, sql: str, values: tuple[Any, ...] | dict[str, Any] = ()) -> list[sqlite3.Row]:
+        """Return the rows of a query, after the queued writes if these are possible again.
+
+        Raises
+        ------
+        SkyStoreError
+            When the file cannot be read, for one because it stays locked.
+        """
+        with self._lock:
+            self._flush()
+            self._reopen_replaced()
+            try:
+                return self._db.execute(sql, values).fetchall()
+            except sqlite3.Error as error:
+                raise store_error(error) from error
+
+    def change_marker(self) -> str:
+        """Return a marker that changes with every write of any process.
+
+        It compares within the life of this object only, and costs no look at the data.
+        """
+        with self._lock:
+            try:
+                others = self._db.execute("PRAGMA data_version").fetchone()[0]
+            except sqlite3.Error as error:
+                raise store_error(error) from error
+            return f"{others}.{self._db.total_changes}"
+
+    def write(
+        self, *statements: Statement, durable: bool = False, latest: str = ""
+    ) -> list[int] | None:
+        """Execute statements in one transaction, now or as soon as the file can be written.
+
+        Parameters
+        ----------
+        durable
+            Return only once the statements are on the disk.
+        latest
+            A name: of several queued writes of one name only the last one is kept.
+
+        Returns
+        -------
+        list of int or None
+            Rows that each statement changed; None when they wait in the queue.
+
+        Raises
+        ------
+        SkyStoreError
+            A durable write is not possible now; it is not queued either.
+        sqlite3.IntegrityError
+            When the statements contradict what is stored.
+        """
+        if durable:
+            return self.transact(lambda db: _execute(db, statements))
+        with self._lock:
+            job = _PendingWrite(statements, latest)
+            if latest:
+                self._pending = [old for old in self._pending if old.latest != latest]
+            self._pending.append(job)
+            return self._flush(job)
+
+    def write_later(self, *statements: Statement) -> None:
+        """Execute statements together with whatever is read or written next."""
+        with self._lock:
+            self._pending.append(_PendingWrite(statements))
+
+    def transact(self, work: Callable[[sqlite3.Connection], _T], durable: bool = True) -> _T:
+        """Run `work` in one transaction that is on the disk when this returns.
+
+        Without `durable` a power cut may take it back, with all that was written after it; the end
+        of this process does not. The next durable write brings it to the disk, too.
+
+        No other process reads or writes between its statements. What is queued is written before.
+        What `work` itself reads and writes with this object is part of the transaction.
+
+        Raises
+        ------
+        SkyStoreError
+            It is not possible now, or the data are in memory only; nothing was done.
+        sqlite3.IntegrityError
+            When the statements contradict what is stored.
+        """
+        with self._lock:
+            if not self.durable:
+                raise unrecorded_error("it is in memory only")
+            self._flush()
+            if self._pending:
+                raise unrecorded_error("earlier records wait too")
+            if self._db.in_transaction:  # of a `work` that has called this
+                return work(self._db)
+            try:
+                # a power cut may take back what was committed without this
+                if durable:
+                    self._db.execute("PRAGMA synchronous = FULL")
+                try:
+                    with self._transaction():
+                        result = work(self._db)
+                        if self._pending:
+                            raise unrecorded_error("a record could not be written")
+                        return result
+                finally:
+                    self._db.execute("PRAGMA synchronous = NORMAL")
+            except sqlite3.IntegrityError:
+                raise
+            except sqlite3.Error as error:
+                raise unrecorded_error(str(error)) from error
+
+    def _flush(self, current: _PendingWrite | None = None) -> list[int] | None:
+        """Write what is queued, in order, up to where the disk or another process refuses."""
+        if not self._pending:
+            return None
+        counts: list[int] | None = None
+        retrying = self._pending[0] is not current
+        self._reopen_replaced()
+        if retrying:  # a store that stays locked must not slow every heartbeat down
+            self._db.execute(_busy_timeout(_RETRY_SECONDS))
+        try:
+            while self._pending:
+                job = self._pending[0]
+                try:
+                    with self._transaction():
+                        changed = _execute(self._db, job.statements)
+                except sqlite3.Error as error:
+                    if primary_code(error) in BUSY_CODES | UNWRITABLE_CODES:
+                        self._warn(error)
+                        return None
+                    del self._pending[0]
+                    self._refuse(error, job is current)
+                else:
+                    del self._pending[0]
+                    counts = changed if job is current else counts
+        finally:
+            if retrying:
+                self._db.execute(_busy_timeout(sqlite_errors.LOCK_TIMEOUT_SECONDS))
+        return counts
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        if self._db.in_transaction:
+            yield
+            return
+        with self._db:  # commits, or rolls back on an error
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+
+    def _reopen_replaced(self) -> None:
+        """Open the file anew when another process has put a new one in its place."""
+        if self._file is None or self._path is None or self._db.in_transaction:
+            return
+        if file_id(self._path) == self._file:
+            return
+        try:
+            fresh = open_file(self._path, self._migrations)
+        except (OSError, sqlite3.Error):
+            return  # the old file is all there is
+        self._db.close()
+        self._use(fresh)
+        self._add_notice(f"{self._path} was replaced: the new file is used.")
+
+    def _warn(self, error: sqlite3.Error) -> None:
+        if not self._warned:
+            self._warned = True
+            self._add_notice(f"The store cannot be written now ({error}): its records wait.")
+
+    def _refuse(self, error: sqlite3.Error, mine: bool) -> None:
+        """Raise the error of a write; one that an earlier call has queued only gets a notice."""
+        if not mine:
+            self._add_notice(f"A record could not be kept: {error}.")
+            return
+        raise error if isinstance(error, sqlite3.IntegrityError) else store_error(error)
+
+    def _add_notice(self, notice: str) -> None:
+        if len(self.notices) < _MAX_NOTICES:
+            self.notices.append(notice)
+
+
+def _busy_timeout(seconds: float) -> str:
+    return f"PRAGMA busy_timeout = {int(seconds * 1000)}"
+
+
+def _execute(db: sqlite3.Connection, statements: Sequence[Statement]) -> list[int]:
+    return [db.execute(sql, values).rowcount for sql, values in statements]

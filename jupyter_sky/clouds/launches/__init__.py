@@ -1,0 +1,1 @@
+"""Parts that all rented clouds share: launches, leases, records and ends."""

@@ -1,0 +1,337 @@
+"""Shared part of all clouds that rent machines: launch records, retries, confirmed ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from jupyter_sky.base.errors import SkyError, SkyPermission, SkyStoreError
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.base.translation import _
+from jupyter_sky.clouds.launches import cloud_init, lease_watch, machine_lease, stopped_machines
+from jupyter_sky.clouds.launches.base import (
+    Credentials,
+    LaunchRequest,
+    Machine,
+    StatusCallback,
+    Tick,
+    no_tick,
+)
+from jupyter_sky.clouds.launches.launch_records import (
+    installation_id,
+    is_launching,
+    translate_write_errors,
+)
+from jupyter_sky.clouds.launches.launch_support import launcher_name
+from jupyter_sky.clouds.launches.machine_records import (
+    MachineNotes,
+    assume_running,
+    launch_records,
+    merge_with_records,
+    record_contains,
+    update_record,
+)
+from jupyter_sky.clouds.launches.machine_startup import MachineStartup
+from jupyter_sky.clouds.launches.operations import delete_unused_resources, launch_machines
+from jupyter_sky.clouds.launches.retries import RetryingCaller
+from jupyter_sky.clouds.launches.ssh_slot import Slot
+from jupyter_sky.clouds.launches.termination import (
+    collect_journals,
+    terminate_confirmed,
+    terminate_or_request_shutdown,
+)
+from jupyter_sky.clouds.provider.protocol import Provider
+from jupyter_sky.knowledge.tracker.quotas import AccountQuota
+
+
+class CloudProvider:
+    """A cloud whose machines are rented by the second, through its driver.
+
+    Parameters
+    ----------
+    driver
+        Calls the cloud's API and says what its errors mean.
+    """
+
+    def __init__(self, driver: Provider) -> None:
+        self.driver, self.name = driver, driver.name
+        self.call = RetryingCaller(driver)
+        self._notes, self._startup = MachineNotes(), MachineStartup(self.call)
+        driver.on_created = self._notes.write
+
+    # -- before anything is launched ---------------------------------------------------------
+
+    def has_credentials(self) -> bool:
+        """Whether there are credentials to try; asks nobody."""
+        return bool(self.call.call_once(self.driver.configured))
+
+    def check(self) -> Credentials:
+        """Prove the credentials by one request."""
+        try:
+            found = self.call.call_once(self.driver.configured)
+            if not found:
+                raise SkyPermission(_(self.driver.unconfigured), hint=self.driver.login)
+            who = self.call(self.driver.identify)
+        except SkyError as error:
+            return Credentials(self.name, False, error.message, error.hint or "")
+        return Credentials(self.name, True, f"{found}: {who}")
+
+    def list_offers(self) -> list[Offer]:
+        """Return what the cloud sells."""
+        return self.call(lambda: list(self.driver.offers()))
+
+    def has_quotas(self) -> bool:
+        """Whether the quotas of an account can be read."""
+        return type(self.driver).quotas is not Provider.quotas
+
+    def list_quotas(self) -> list[AccountQuota]:
+        """Return the quotas of the account."""
+        return self.call(self.driver.quotas)
+
+    # -- launching ---------------------------------------------------------------------------
+
+    def launch(self, order: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
+        """Launch all machines of an order, or none; what is noted before says where to look."""
+        records = launch_records()
+        record = records.create(order.token, _new_record(order))
+        try:
+            folder = records.folder(order.token)
+            ending = self.call(lambda: self.driver.self_delete_script(order), order.offer)
+            with translate_write_errors(folder):
+                config = cloud_init.create_machine_config(
+                    order, folder, ending, time.time(), self.driver.power_off
+                )
+            records.write(order.token, record | {"sent": time.time()})
+            lease_watch.start_watch(order)
+            machines = self.call(
+                lambda: launch_machines(self.driver, order, config, tick), order.offer, tick
+            )
+            self._notes.write(order.token, machines)
+            return machines
+        except BaseException as error:
+            try:
+                self._roll_back(order.token, order.offer.region)
+            except SkyError as trouble:  # the note stays, for the reaper
+                with suppress(SkyStoreError):
+                    update_record(order.token, launching=None)
+                if isinstance(error, SkyError) and not self._was_refused(
+                    order.token, error, trouble
+                ):
+                    left = f"machines may be up there ({trouble.message}): %sky reap"
+                    error.hint = f"{error.hint}\n{left}" if error.hint else left
+            raise
+
+    def _was_refused(self, token: str, error: BaseException, trouble: SkyError) -> bool:
+        """Whether a launch has made nothing, as far as is known: its credentials were refused."""
+        are_refused = isinstance(error, SkyPermission) and isinstance(trouble, SkyPermission)
+        return are_refused and not self.recorded_machines(token)
+
+    def _roll_back(self, token: str, region: str) -> None:
+        """End all that an order has made, whatever was heard of it, and see that it is gone."""
+        machines = self.call(lambda: self.driver.machines(token=token, regions=[region]))
+        every = {machine.id: machine for machine in (*self.recorded_machines(token), *machines)}
+        with suppress(SkyStoreError):  # what cannot be noted is ended all the same
+            self._notes.write(token, list(every.values()))
+        terminate_confirmed(self.call, [machine.id for machine in machines])
+        launch_records().mark_ended(token, {"time": time.time(), "reason": "it was not used"})
+
+    def recorded_machines(self, token: str) -> list[Machine]:
+        """Return the machines that an order is known to have made, up or not."""
+        return self._notes.read(token)
+
+    def find_launched(self, token: str) -> list[Machine]:
+        """Return the machines that an order has made, by our note or else by the cloud."""
+        return self.recorded_machines(token) or self._list_ended(token) or []
+
+    def unobserved_interval(self, token: str, now: float) -> tuple[float, float] | None:
+        """Return within which times an order may have had machines of which nothing is known.
+
+        A machine on which no cluster has begun ends by itself after `machine_lease.BOOT_SECONDS`.
+
+        Returns
+        -------
+        tuple of float or None
+            Unix seconds; None where the order was not sent, or its cloud says that there were none.
+        """
+        record = launch_records().read(token)
+        if self._list_ended(token) is not None:
+            return None
+        sent = record["sent"]
+        return sent, min(now, record["lease_end"], sent + machine_lease.BOOT_SECONDS)
+
+    def _list_ended(self, token: str) -> list[Machine] | None:
+        """Return the machines of an order that have ended; None where the cloud cannot tell."""
+        record = launch_records().read(token)
+        sent = record.get("sent")
+        if sent is None or "ended" in record:
+            return []
+        return self.call(lambda: self.driver.list_ended(token, record["region"], sent))
+
+    def read_recorded_end(self, token: str) -> dict[str, Any]:
+        """Return ``time`` and ``reason`` of the end of an order, as noted here; empty if it is not.
+
+        Its reason is ``stopped`` where it was ended from here, and the cloud has confirmed it.
+        """
+        ended = launch_records().read(token).get("ended")
+        return ended if isinstance(ended, dict) else {}
+
+    # -- from machines to nodes --------------------------------------------------------------
+
+    def await_slots(self, machines: Sequence[Machine], say: StatusCallback = no_tick) -> list[Slot]:
+        """Wait until machines answer; take the one slot of each.
+
+        Raises
+        ------
+        SkyClusterLost
+            A machine has ended, or does not answer; with the last of its console.
+        """
+        return self._startup.await_slots(machines, say)
+
+    def recorded_slots(self, machines: Sequence[Machine]) -> list[Slot]:
+        """Return the slots as they were noted when their machines answered; asks nobody."""
+        record = launch_records().read(machines[0].token)
+        return [Slot.load(node) for node in record.get("nodes", [])]
+
+    def limits(self, machines: Sequence[Machine]) -> dict[str, object]:
+        """Return what engines are held to: nothing, the machine is all theirs."""
+        return {}
+
+    def cluster_folder(self, machines: Sequence[Machine]) -> Path:
+        """Return where on this machine a cluster is noted."""
+        return launch_records().folder(machines[0].token)
+
+    # -- afterwards --------------------------------------------------------------------------
+
+    def describe(self, ids: Sequence[str]) -> list[Machine]:
+        """Say how machines are; of those that cannot be asked about, that they run."""
+        try:
+            found = self.call(lambda: self.driver.describe(ids))
+        except SkyError as error:
+            return assume_running(self.name, ids, error.message)
+        return merge_with_records(self.name, ids, found)
+
+    def terminate(self, ids: Sequence[str]) -> None:
+        """End machines, after their journals were copied; see them gone."""
+        records = launch_records()
+        mine = {
+            token: record
+            for token, record in records.list_unfinished()
+            if record_contains(record, ids)
+        }
+        missing: dict[str, str] = {}
+        try:
+            # those of stopped machines were copied before their stop
+            asked = {token: each for token, each in mine.items() if not each.get("stopped")}
+            missing = collect_journals(asked, self._list_ended_ids(ids))
+        finally:  # whatever is in the way of a log, an interrupt too, the machine is ended
+            terminate_or_request_shutdown(self.call, ids, mine)
+        for token, record in mine.items():
+            if all(machine["id"] in ids for machine in record["machines"]):
+                end = {"time": time.time(), "reason": "stopped", "missing": missing.get(token, "")}
+                records.mark_ended(token, end)
+        with suppress(SkyError):  # what cannot be deleted yet, the reaper does
+            self.delete_unused_resources({record["region"] for record in mine.values()})
+
+    def stop(self, token: str, say: StatusCallback = no_tick) -> None:
+        """Power the machines of an order off and keep them; see `stopped_machines`."""
+        stopped_machines.stop_machines(self.call, token, say)
+
+    def settle_stop(self, token: str) -> bool:
+        """Find out whether machines that were stopped are off; see `stopped_machines`."""
+        return stopped_machines.settle_stop(self.call, token)
+
+    def start(self, token: str, say: StatusCallback = no_tick) -> list[Machine]:
+        """Start the machines of an order again; see `stopped_machines`."""
+        return stopped_machines.start_machines(self.call, token, say)
+
+    def stop_again(self, token: str) -> None:
+        """Power the machines of an order off on which no cluster could be started again."""
+        stopped_machines.stop_machines_again(self.call, token)
+
+    def _list_ended_ids(self, ids: Sequence[str]) -> set[str]:
+        """Return the IDs of machines that have ended already; empty if the cloud cannot say."""
+        try:
+            found = merge_with_records(self.name, ids, self.driver.describe(ids))
+        except Exception:  # of any SDK: the request that ends them says why
+            return set()
+        return {machine.id for machine in found if machine.state == "ended"}
+
+    def list_mine(self, everywhere: bool = False) -> list[Machine]:
+        """List machines of this user of this installation that have not ended.
+
+        Parameters
+        ----------
+        everywhere
+            Ask in all regions, not only where something was launched lately.
+        """
+        noted = {
+            record["region"]
+            for __, record in launch_records().list_unfinished()
+            if record["cloud"] == self.name
+        }
+        if not noted and not (everywhere and self._is_asked_unnamed() and self.has_credentials()):
+            return []
+        if not self.has_credentials():
+            raise SkyPermission(
+                _(
+                    "{name}: machines may be up in {noted}, and there are no credentials "
+                    "to ask with"
+                ).format(name=self.name, noted=", ".join(sorted(noted))),
+                hint=self.driver.login,
+            )
+        owner = installation_id(Path(Sky.load().data_dir))
+        regions: Collection[str] | None = None if everywhere else noted
+        return self.call(lambda: self.driver.machines(owner=owner, regions=regions))
+
+    def _is_asked_unnamed(self) -> bool:
+        """Whether the cloud is asked also where no launch of it is known.
+
+        A cluster of Kubernetes that was never used from here need not even be reachable.
+        """
+        records = launch_records().list_all()
+        return not self.driver.only_by_name or any(r.get("cloud") == self.name for __, r in records)
+
+    def delete_unused_resources(self, regions: Collection[str] | None = None) -> list[str]:
+        """Delete what no machine uses any more, in some regions or all; say what."""
+        if not (self._is_asked_unnamed() and self.has_credentials()):
+            return []
+        if regions is not None and not regions:
+            return []
+        owner = installation_id(Path(Sky.load().data_dir))
+        return self.call(lambda: delete_unused_resources(self.driver, owner, regions))
+
+    def close_ended_records(self) -> None:
+        """Close the notes of orders that have no machine any more, once the cloud has said so."""
+        noted = [  # before the listing, which does not have what comes up meanwhile
+            (token, record)
+            for token, record in launch_records().list_unfinished()
+            if record["cloud"] == self.name and not is_launching(record)
+        ]
+        alive, regions = {machine.token for machine in self.list_mine()}, set[str]()
+        for token, record in noted:
+            if token not in alive:
+                launch_records().mark_ended(token, {"time": time.time(), "reason": "it has ended"})
+                regions.add(record["region"])
+        self.delete_unused_resources(regions)
+
+
+def _new_record(order: LaunchRequest) -> dict[str, Any]:
+    """Return what is noted of an order before it is sent."""
+    now = time.time()
+    return {
+        "cloud": launcher_name(order.offer),
+        "region": order.offer.region,
+        "cluster": order.cluster,
+        "offer": asdict(order.offer),
+        "owner": order.owner,
+        "notebook": order.notebook,
+        "started": now,
+        "idle": order.idle,
+        "lease_end": now + order.lease,
+        "machines": [],
+    }

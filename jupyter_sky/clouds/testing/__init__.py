@@ -1,0 +1,5 @@
+"""Conformance suite of clouds' drivers; packages that add a cloud use `jupyter_sky.testing`."""
+
+from jupyter_sky.clouds.testing.world import OPERATIONS, Operation, World
+
+__all__ = ["OPERATIONS", "Operation", "World"]

@@ -1,0 +1,1 @@
+"""Decisions: placement and search."""

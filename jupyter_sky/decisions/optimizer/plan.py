@@ -1,0 +1,294 @@
+"""Plans: offers for tasks, transfers and totals, with questions to them and their JSON form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, NamedTuple, Protocol
+
+from jupyter_sky.base.errors import SkyUsageError, suggest
+from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.translation import _
+from jupyter_sky.decisions.optimizer.plan_values import (
+    Alternative,
+    Certificate,
+    PlanComparison,
+    PlannedTask,
+    PlannedTransfer,
+    Reason,
+)
+
+FORMAT = "jupyter-sky-plan/1"
+
+
+class PlanQuestions(Protocol):
+    """Further questions to a plan, answered from what it was made of."""
+
+    def find_reasons(self, plan: Plan) -> tuple[Reason, ...]:
+        """Return for each task the reason for its place."""
+        ...
+
+    def compare_conditions(self, plan: Plan) -> tuple[PlanComparison, ...]:
+        """Return what the plan would come to under other conditions."""
+        ...
+
+    def find_alternatives(self, plan: Plan) -> tuple[Alternative, ...]:
+        """Return what each task could take instead."""
+        ...
+
+    def replan(self, *demands: Any, **settings: Any) -> Plan:
+        """Return another plan of the same graph, under more demands or other settings."""
+        ...
+
+    def replan_without(self, blocked: Sequence[Any], **settings: Any) -> Plan:
+        """Return another plan that avoids places."""
+        ...
+
+    def next_best(self, count: int, by: str, least: int) -> tuple[Plan, ...]:
+        """Return the next best plans, each different from all before it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One offer for each task, with what it comes to.
+
+    Shows itself as a table and a graph in a notebook, and as text elsewhere.
+
+    Attributes
+    ----------
+    name : str
+        Of the graph.
+    objective : str
+        Objective and limits, in words.
+    tasks : tuple of PlannedTask
+    moves : tuple of PlannedTransfer
+    usd, hours, gco2 : float
+        Cost with all transfers; time from start to end; grams of CO2. All are estimates.
+    certificate : Certificate
+    notes : tuple of str
+        Assumptions and caveats.
+    obstacles : tuple of str
+        Why it cannot be launched from here; empty if it can.
+    deadline_h : float, optional
+        Most hours that it may take, where that was asked.
+
+    Examples
+    --------
+    >>> sky.plan(dag, deadline="3h")["train"].offer.place  # doctest: +SKIP
+    'gcp us-central1-a tpu-v3-8'
+    """
+
+    name: str
+    objective: str
+    tasks: tuple[PlannedTask, ...]
+    moves: tuple[PlannedTransfer, ...]
+    usd: float
+    hours: float
+    gco2: float
+    certificate: Certificate
+    notes: tuple[str, ...] = ()
+    reasons_: tuple[Reason, ...] | None = field(default=None, compare=False, repr=False)
+    compared_: tuple[PlanComparison, ...] | None = field(default=None, compare=False, repr=False)
+    alternatives_: tuple[Alternative, ...] | None = field(default=None, compare=False, repr=False)
+    deadline_h: float | None = None
+    obstacles: tuple[str, ...] = ()
+    planner: PlanQuestions | None = field(default=None, compare=False, repr=False)
+    begin: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __getitem__(self, task: str) -> PlannedTask:
+        found = {placed.task: placed for placed in self.tasks}
+        if task not in found:
+            raise SkyUsageError(
+                _("there is no task {task!r}").format(task=task), hint=suggest(task, found)
+            )
+        return found[task]
+
+    @property
+    def clouds(self) -> tuple[str, ...]:
+        """Clouds that it uses, sorted."""
+        return tuple(sorted({placed.offer.cloud for placed in self.tasks}))
+
+    # -- questions to the plan -------------------------------------------------------------------
+
+    def reasons(self) -> tuple[Reason, ...]:
+        """Return for each task why this offer, and what the next best one would cost more."""
+        if self.reasons_ is None:
+            object.__setattr__(self, "reasons_", self._require_planner().find_reasons(self))
+        return self.reasons_ or ()
+
+    def explain(self) -> str:
+        """Return the reasons as text, a line for each task."""
+        return "\n".join(reason.text for reason in self.reasons())
+
+    def what_if(self, *constraints: Any, **labels: Any) -> Plan:
+        """Return the best plan under more constraints: ``what_if(spot=True)``.
+
+        Raises
+        ------
+        SkyNoPlan
+            There is none; says what stands in the way.
+        """
+        from jupyter_sky.decisions.optimizer.constraints import Only
+
+        more = (*constraints, *([Only(**labels)] if labels else []))
+        return self._require_planner().replan(*more)
+
+    def compared(self) -> tuple[PlanComparison, ...]:
+        """Return its totals on each cloud alone, on demand, on spot, and with other aims."""
+        if self.compared_ is None:
+            found = self._require_planner().compare_conditions(self)
+            object.__setattr__(self, "compared_", found)
+        return self.compared_ or ()
+
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """Return what each task could take instead: the next best, another cloud or market."""
+        if self.alternatives_ is None:
+            found = self._require_planner().find_alternatives(self)
+            object.__setattr__(self, "alternatives_", found)
+        return self.alternatives_ or ()
+
+    def next_best(self, count: int = 2, by: str = "region", least: int = 1) -> tuple[Plan, ...]:
+        """Return the next best plans, each with tasks elsewhere than in all before it.
+
+        Parameters
+        ----------
+        by
+            Property that must differ: ``region``, ``cloud`` or ``place``.
+        least
+            For how many tasks.
+        """
+        return self._require_planner().next_best(count, by, least)
+
+    def replan(self, blocked: Iterable[Any] = (), **settings: Any) -> Plan:
+        """Return a new plan that avoids places, or under other settings of `plan`.
+
+        Parameters
+        ----------
+        blocked
+            Offers, places of the tracker, or words: ``"aws us-east-1a"``, ``"gcp"``.
+        **settings
+            Such as ``deadline="2h"``.
+        """
+        given = [blocked] if isinstance(blocked, str | Offer) else list(blocked)
+        return self._require_planner().replan_without(given, **settings)
+
+    def run(self, **options: Any) -> Any:
+        """Run the graph under the conditions of the plan; return the `PipelineRun` at once.
+
+        Offers are chosen anew among what can be launched from here and now.
+
+        Parameters
+        ----------
+        **options
+            Of `jupyter_sky.run` for a Dag, such as ``name="nightly"``.
+
+        Raises
+        ------
+        SkyUsageError
+            It is not the plan of a Dag, or one of other offers than those on sale.
+        """
+        if self.begin is None:
+            raise SkyUsageError(
+                _("this plan has nothing to run"),
+                hint=_("sky.plan(dag, ...).run(), or sky.run(dag, ...)"),
+            )
+        return self.begin(**options)
+
+    def _require_planner(self) -> PlanQuestions:
+        if self.planner is None:
+            raise SkyUsageError(
+                _("this plan was read from a file: what it was made from is not there"),
+                hint=_("make it anew: sky.plan(dag, ...)"),
+            )
+        return self.planner
+
+    # -- as data -----------------------------------------------------------------------------
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return the plan as JSON, with its reasons if these have been asked for."""
+        data = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _LIVE}
+        data = {key: _to_json_value(value) for key, value in data.items() if value is not None}
+        return json.dumps({"format": FORMAT, **data}, indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Return a plan from what `to_json` wrote; equal to it."""
+        try:
+            data = json.loads(text)
+            if data.pop("format") != FORMAT:
+                raise KeyError("format")
+            data["certificate"] = Certificate(**data["certificate"])
+            data["notes"] = tuple(data["notes"])
+            data["obstacles"] = tuple(data.get("obstacles", ()))
+            for key in _PARTS.keys() & data.keys():
+                data[key] = tuple(_read_part(_PARTS[key], one) for one in data[key])
+            return cls(**data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise SkyUsageError(
+                _("this is not a plan: {name} {error}").format(
+                    name=type(error).__name__, error=error
+                ),
+                hint=_("give what plan.to_json() wrote"),
+            ) from None
+
+    # -- shown -------------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        if _view is not None:
+            return _view.to_text(self)
+        lines = [f"{self.name}: {self.objective}: ${self.usd:.2f}, {self.hours:.2f} h (estimates)"]
+        return "\n".join(lines + [f"{one.task}: {one.offer.place}" for one in self.tasks])
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str | None:
+        return None if _view is None else _view.to_html(self)
+
+    def with_obstacles(self, *obstacles: str) -> Plan:
+        """Return the plan with the reasons why it cannot be launched from here."""
+        return replace(self, obstacles=tuple(dict.fromkeys(obstacles)))
+
+
+class PlanView(NamedTuple):
+    """Functions that draw a plan."""
+
+    to_text: Callable[[Plan], str]
+    to_html: Callable[[Plan], str]
+
+
+_view: PlanView | None = None
+
+
+def register_view(view: PlanView) -> None:
+    """Set the functions that draw plans; without them a plan is shown as a few lines of text."""
+    global _view
+    _view = view
+
+
+def _to_json_value(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_to_json_value(one) for one in value]
+    return asdict(value) if hasattr(value, "__dataclass_fields__") else value
+
+
+_LIVE = ("planner", "begin")
+"""Attributes that no file can have."""
+_PARTS: dict[str, type] = {
+    "tasks": PlannedTask,
+    "moves": PlannedTransfer,
+    "reasons_": Reason,
+    "alternatives_": Alternative,
+    "compared_": PlanComparison,
+}
+
+
+def _read_part(kind: type, data: dict[str, Any]) -> Any:
+    if offer := data.get("offer"):
+        data["offer"] = Offer(**offer | {"packages": tuple(offer["packages"])})
+    return kind(**data)

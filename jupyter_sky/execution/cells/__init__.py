@@ -1,0 +1,1 @@
+"""Cells: inputs, placement, sending, monitoring, results and limits."""

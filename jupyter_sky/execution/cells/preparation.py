@@ -1,0 +1,152 @@
+"""Preparation of engines before a cell runs: packages, files, large values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.translation import _
+from jupyter_sky.clouds.launches.launch_support import runs_here
+from jupyter_sky.execution.cells.cell_names import is_result
+from jupyter_sky.execution.cells.requirements import (
+    imported_modules,
+    installed_modules,
+    type_modules,
+)
+from jupyter_sky.execution.clusters.values import Placement, Replies, Sending
+from jupyter_sky.execution.files import transfer
+from jupyter_sky.execution.files.transfer import RemoteValue
+from jupyter_sky.execution.files.transfer_progress import TransferReporter, format_size
+from jupyter_sky.machines.services.requests import client_packages
+
+if TYPE_CHECKING:
+    from jupyter_sky.machines.engines.wire.auto_inputs import Decision
+
+
+def prepare_engines(
+    sending: Sending,
+    placement: Placement,
+    root: Path,
+    sync_packages: bool,
+    reporter: TransferReporter,
+) -> None:
+    """Bring packages, files and large values to the engines of a cell.
+
+    Parameters
+    ----------
+    root
+        Folder of the notebook, where files for ``--sync`` are.
+    sync_packages
+        Whether packages that the cell imports are brought, too.
+    """
+    cluster, ranks, options = placement.cluster, placement.ranks, sending.options
+    if options.sync:
+        from jupyter_sky.execution.files.shared_files import share_files
+
+        share_files(placement, root, options.sync, reporter)
+        files = reporter.progress("files")
+        for note in transfer.sync_files(cluster, ranks, root, options.sync, files):
+            reporter.note(note)
+    sync_packages = sync_packages and not runs_here(cluster.row.cloud)
+    pip = options.pip
+    if not runs_here(cluster.row.cloud):
+        pip += client_packages(options.engine)
+    if pip or sync_packages:
+        from jupyter_sky.execution.files.package_transfer import PackageTransfer
+
+        packages = PackageTransfer(placement, reporter)
+        if pip:  # may name a file that has just been brought
+            packages.install_named(pip)
+        if sync_packages:
+            modules = imported_modules(sending.code) | type_modules(sending.types)
+            packages.sync(modules | installed_modules(sending.modules))
+    for name, values in sending.handles.items():
+        for decision in _bind_handles(name, values, sending.policy(name), placement, reporter):
+            _note_decision(name, decision, reporter)
+    for name, parcel in sending.large.items():
+        progress, policy = reporter.progress(name), sending.policy(name)
+        decisions = transfer.send_value(cluster, ranks, name, parcel, progress, policy)
+        if decisions == {"same"}:
+            reporter.note(
+                _("{name} is there already ({nbytes}): not sent").format(
+                    name=name, nbytes=format_size(parcel.nbytes)
+                )
+            )
+        for decision in decisions:
+            _note_decision(name, decision, reporter)
+    for note in sending.notes:
+        reporter.note(note)
+
+
+def describe_decision(name: str, decision: Decision) -> str:
+    """Return a note on an input of ``--auto`` that was changed on an engine; else nothing."""
+    if decision == "keep":
+        return _(
+            "{name} has changed on the cluster: not sent; -i {name} sends the notebook's"
+        ).format(name=name)
+    if decision == "replace" and not is_result(name):
+        return _(
+            "{name} had changed on the cluster: replaced by the notebook's, changed later"
+        ).format(name=name)
+    return ""
+
+
+def describe_decisions(sending: Sending, replies: Replies) -> list[str]:
+    """Return notes on the inputs that came with the cell itself."""
+    notes = [
+        describe_decision(name, reply.decisions[name])
+        for name in sending.auto
+        for reply in replies
+        if name in reply.decisions
+    ]
+    return [note for note in dict.fromkeys(notes) if note]
+
+
+def _note_decision(name: str, decision: Decision, reporter: TransferReporter) -> None:
+    if note := describe_decision(name, decision):
+        reporter.note(note)
+
+
+def _bind_handles(
+    name: str,
+    values: Sequence[RemoteValue],
+    policy: Mapping[str, Any],
+    placement: Placement,
+    reporter: TransferReporter,
+) -> set[Decision]:
+    """Bind values that are on the cluster to a name, without moving them if possible.
+
+    One value is for every engine; of several, each engine has its own.
+    """
+    decisions: set[Decision] = set()
+    cluster, by_rank = placement.cluster, {value.rank: value for value in values}
+    for rank in placement.ranks:
+        value = values[0] if len(values) == 1 else by_rank.get(rank)
+        if value is None:
+            raise SkyUsageError(
+                _("-i {name}: it has no value for engine {rank}").format(name=name, rank=rank)
+            )
+        if value.cluster is cluster and value.rank == rank:
+            ask = {"name": name, "ref": value.ref, **policy}
+            decisions.add(cluster.connection.ask_engine(rank, "bind", **ask)["decision"])
+            continue
+        parcel = transfer.Parcel.of(value.fetch(reporter.progress(name)), name)
+        reporter.announce(name, parcel.nbytes, "to")
+        decisions |= transfer.send_value(
+            cluster, [rank], name, parcel, reporter.progress(name), policy
+        )
+    return decisions
+
+
+def check_input_sizes(sending: Sending, reporter: TransferReporter) -> None:
+    """Refuse inputs that are too large to be sent without ``--yes``, before anything is launched.
+
+    Raises
+    ------
+    SkyTransferError
+        Names the value and its size.
+    """
+    for name, parcel in sending.large.items():
+        reporter.announce(name, parcel.nbytes, "to")

@@ -1,0 +1,1 @@
+"""Clusters of a notebook: launch, records, budget and end."""

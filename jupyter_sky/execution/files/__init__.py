@@ -1,0 +1,1 @@
+"""Files and data of cells: transfers, datasets, mounts and uploads."""

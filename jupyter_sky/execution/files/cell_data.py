@@ -1,0 +1,151 @@
+"""Data and files of a cell, before and after it runs; a cell without any loads nothing for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jupyter_sky.base.errors import SkyError
+from jupyter_sky.base.requests.cell_options.values import SCRATCH
+from jupyter_sky.execution.files.fetched_files import FetchedFiles
+from jupyter_sky.execution.files.output_files import OutputFiles
+from jupyter_sky.execution.files.transfer_progress import TransferReporter
+
+if TYPE_CHECKING:
+    from jupyter_sky.base.requests.cell_options.values import CellOptions
+    from jupyter_sky.base.requests.dag.graph import Data
+    from jupyter_sky.base.settings.settings import Sky
+    from jupyter_sky.execution.clusters.values import Placement
+    from jupyter_sky.execution.files.datasets import CellDataset
+    from jupyter_sky.execution.files.mounts import CellMounts
+    from jupyter_sky.execution.files.uploads import UploadTarget
+    from jupyter_sky.machines.storage.stores.store import Store
+    from jupyter_sky.machines.storage.stores.uri import StorageUri
+
+
+class CellData:
+    """Data that a cell reads (``--data``, ``--mount``) and files that it makes (``--out``, ``-o``).
+
+    Parameters
+    ----------
+    options
+        Options of the cell: addresses are listed and checked, before anything is spent.
+    folder
+        Folder of the notebook.
+    config
+        Settings.
+    reporter
+        Callbacks of the cell.
+
+    Raises
+    ------
+    SkyError
+        Data are not there, or a file of the user is in the way of one that the cell makes.
+    """
+
+    def __init__(
+        self, options: CellOptions, folder: Path, config: Sky, reporter: TransferReporter
+    ) -> None:
+        self._reporter = reporter
+        record = FetchedFiles(Path(config.data_dir) / "fetched_files.json")
+        self._files = OutputFiles(options.files, folder, record, options.yes)
+        self._files.check()
+        self._residency = config.residency
+        self._datasets: Sequence[CellDataset] = ()
+        self._mounts: CellMounts | None = None
+        self._targets: Sequence[UploadTarget] = ()
+        self._placement: Placement | None = None
+        if options.data:
+            from jupyter_sky.execution.files.datasets import list_data
+
+            self._datasets = list_data(options.data, folder, options.resources)
+        if options.mounts:
+            from jupyter_sky.execution.files.mounts import list_mounts
+
+            self._mounts = list_mounts(options.mounts, folder)
+        if options.uploads:
+            from jupyter_sky.execution.files.uploads import open_targets
+
+            self._targets = open_targets(options.uploads, folder)
+        self._has_scratch = any(output.uri == SCRATCH for output in options.outputs)
+        for output in options.outputs:
+            if output.uri and output.uri != SCRATCH:
+                from jupyter_sky.execution.files.stored_values import output_uri
+                from jupyter_sky.machines.storage.stores.stores import open_store
+
+                open_store(output_uri(output, folder))  # raises before anything is launched
+
+    @property
+    def planned(self) -> tuple[Data, ...]:
+        """Datasets as the plan of a new cluster counts them."""
+        if not self._datasets:
+            return ()
+        from jupyter_sky.execution.files.data_estimate import planned_data
+
+        return planned_data(self._datasets)
+
+    @property
+    def areas(self) -> tuple[str, ...]:
+        """Areas in which a new cluster must be."""
+        if not self._residency or not self._ends:
+            return ()
+        from jupyter_sky.execution.files.data_estimate import area_names
+
+        return area_names([uri for __, uri in self._ends], self._residency)
+
+    @property
+    def _ends(self) -> list[tuple[Store, StorageUri]]:
+        datasets = [*self._datasets, *(self._mounts.streamed if self._mounts else ())]
+        read = [(each.store, each.manifest.uri) for each in datasets]
+        return [*read, *((each.store, each.uri) for each in self._targets)]
+
+    def bring(self, placement: Placement) -> None:
+        """Bring data to the cell's machines; let engines remember the files before the cell."""
+        if self._has_scratch:  # a place without a store is said before the cell runs
+            from jupyter_sky.execution.files.scratch import place_of_scratch, scratch_of
+
+            scratch_of(place_of_scratch(placement.row.cloud, placement.row.region))
+        if self._residency and self._ends:
+            from jupyter_sky.execution.files.data_estimate import check_cell_residency
+
+            check_cell_residency(self._ends, self._residency, placement.row)
+        if self._datasets:
+            from jupyter_sky.execution.files.datasets import bring_data
+
+            bring_data(self._datasets, placement, self._reporter)
+        if self._mounts is not None:
+            self._mounts.mount(placement, self._reporter)
+        if self._targets:
+            from jupyter_sky.execution.files.uploads import check_target_paths, remember_files
+
+            check_target_paths(self._targets, placement.row.cloud)
+            remember_files(self._targets, placement)
+        self._placement = placement
+
+    @contextmanager
+    def after_cell(self, show_uploading: Callable[[], None]) -> Iterator[None]:
+        """Upload and bring files once results have been collected; after an error as asked for.
+
+        An error of an upload after an error of the cell becomes a note: the cell's is raised.
+        """
+        try:
+            yield
+        except BaseException:
+            wanted = [each for each in self._targets if each.option.also_after_error]
+            try:
+                self._upload(wanted, show_uploading)
+            except SkyError as error:
+                self._reporter.note(error.message)
+            raise
+        self._upload(self._targets, show_uploading)
+        if self._placement is not None:
+            self._files.bring(self._placement, self._reporter)
+
+    def _upload(self, targets: Sequence[UploadTarget], show_uploading: Callable[[], None]) -> None:
+        if targets and self._placement is not None:
+            from jupyter_sky.execution.files.uploads import upload_new_files
+
+            show_uploading()
+            upload_new_files(targets, self._placement, self._reporter)

@@ -1,0 +1,422 @@
+"""Data of a cell: datasets of ``--data`` on its engines' machines before it runs.
+
+The notebook lists and signs; machines download into a cache that their engines share. Of files of
+this machine, engines on other machines get the bytes over the connection to their cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.cell_options.data import with_plain_path
+from jupyter_sky.base.requests.cell_options.values import CellData
+from jupyter_sky.base.requests.quantities import Amount, format_objects
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.translation import _
+from jupyter_sky.clouds.launches.launch_support import ON_PREMISES, runs_here
+from jupyter_sky.execution.clusters.cluster_place import place_of_cluster
+from jupyter_sky.execution.files.peers import PeerRoutes
+from jupyter_sky.execution.files.staging import StagedData, price_staging, staged_data
+from jupyter_sky.execution.files.transfer_account import observe_transfer
+from jupyter_sky.execution.files.transfer_progress import TransferReporter, format_size
+from jupyter_sky.machines.storage.datasets.machine_data import plan_to_json
+from jupyter_sky.machines.storage.stores.access import Access
+from jupyter_sky.machines.storage.stores.connections import Connections
+from jupyter_sky.machines.storage.stores.dataset import Dataset
+from jupyter_sky.machines.storage.stores.delegation import delegate
+from jupyter_sky.machines.storage.stores.errors import SkyObjectMissing, SkyStorageError
+from jupyter_sky.machines.storage.stores.listing import Manifest, list_objects
+from jupyter_sky.machines.storage.stores.part_worker import read_part
+from jupyter_sky.machines.storage.stores.parts import PART_SIZE
+from jupyter_sky.machines.storage.stores.places import LOCAL, is_priced, place_of
+from jupyter_sky.machines.storage.stores.prices import price_transfer
+from jupyter_sky.machines.storage.stores.store import MIB, Span, Store, StoredObject
+from jupyter_sky.machines.storage.stores.stores import open_store
+from jupyter_sky.machines.storage.stores.traffic import Traffic, TransferTraffic, traffic_of
+from jupyter_sky.machines.storage.stores.tree_names import fold_of_platform
+from jupyter_sky.machines.storage.stores.uri import StorageUri
+from jupyter_sky.machines.storage.transfers.downloads import (
+    ContentSums,
+    DownloadPlan,
+    find_sums,
+    plan_download,
+)
+
+if TYPE_CHECKING:
+    from jupyter_sky.execution.clusters.cluster import ClusterHandle
+    from jupyter_sky.execution.clusters.values import Placement
+
+PIECE_BYTES = 4 * MIB
+"""Bytes of one message with data that this machine sends."""
+FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.01, 0.25
+
+
+@dataclass(frozen=True)
+class CellDataset:
+    """A dataset of a cell, as it was listed before anything is launched.
+
+    Attributes
+    ----------
+    path
+        Path at which the cell reads it.
+    store, manifest
+        Its store, and the versions of its objects.
+    option
+        Word by which messages begin: the user has asked for the data so.
+    label
+        Its name in messages; empty for its path.
+    """
+
+    path: str
+    store: Store
+    manifest: Manifest
+    option: str = "--data"
+    label: str = ""
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The objects as machines cache them."""
+        return self.manifest.dataset(fold_of_platform())
+
+    @cached_property
+    def objects(self) -> dict[str, StoredObject]:
+        """Objects of the store by the identity of their cached contents."""
+        by_path = self.manifest.by_path()
+        return {each.identity: by_path[each.path] for each in self.dataset.objects}
+
+    @property
+    def packed(self) -> bytes:
+        """The dataset for a message to a machine."""
+        objects = [[each.path, each.identity, each.size] for each in self.dataset.objects]
+        described = {"objects": objects, "folders": self.dataset.folders}
+        return zlib.compress(json.dumps(described).encode(), 1)
+
+    @property
+    def name(self) -> str:
+        """Its name in messages."""
+        return self.label or self.path
+
+    @property
+    def title(self) -> str:
+        """Size and address, for messages."""
+        amount = format_objects(len(self.manifest.objects))
+        return _("{nbytes} in {amount} of {uri}").format(
+            nbytes=format_size(self.manifest.nbytes), amount=amount, uri=self.manifest.uri
+        )
+
+
+def list_data(data: Sequence[CellData], folder: Path, resources: Resources) -> list[CellDataset]:
+    """List the datasets of a cell, and raise what can be known before money is spent.
+
+    Parameters
+    ----------
+    data
+        Values of ``--data``.
+    folder
+        Folder of the notebook, below which relative paths are.
+    resources
+        Request of the cell.
+
+    Raises
+    ------
+    SkyObjectMissing
+        There is nothing at an address.
+    SkyUsageError
+        A folder cannot hold the keys, or the disk that is asked for the data.
+    SkyObjectArchived
+        Objects must be restored first.
+    """
+    listed = [list_cell_data(each, folder, "--data") for each in data]
+    check_disk(listed, resources.disk)
+    return listed
+
+
+def list_cell_data(data: CellData, folder: Path, option: str) -> CellDataset:
+    """List the data of one option; raise as `list_data`, with advice on its path."""
+    try:
+        return replace(list_dataset(StorageUri.parse(data.uri, folder), data.path), option=option)
+    except SkyObjectMissing as error:
+        if meant := with_plain_path(data.uri):
+            error.hint = path_advice(option, meant)
+        raise
+
+
+def path_advice(option: str, meant: str) -> str:
+    """Return the advice for a path that was taken for a part of the address."""
+    return _("a path begins with ./ or /, so that it is told from the address: {option}").format(
+        option=f"{option} {meant}"
+    )
+
+
+def list_dataset(uri: StorageUri, path: str) -> CellDataset:
+    """List the data of an address, which machines are to have at a path; raise as `list_data`."""
+    store = open_store(uri)
+    manifest = list_objects(store, uri)
+    manifest.check_readable()
+    listed = CellDataset(path, store, manifest)
+    listed.dataset  # noqa: B018 - raises for keys that no folder can hold
+    return listed
+
+
+def check_disk(listed: Sequence[CellDataset], disk: Amount | None) -> None:
+    """Raise SkyUsageError where the disk that is asked for cannot hold the data.
+
+    Parameters
+    ----------
+    disk
+        Request for GiB of disk, or None.
+    """
+    need = sum(each.manifest.nbytes for each in listed)
+    if disk is not None and need > disk.value * 2**30:
+        raise SkyUsageError(
+            _("--disk {disk}: the data have {need:.1f} GiB").format(disk=disk, need=need / 2**30),
+            hint=_("--disk {need} has room for them").format(need=int(need / 2**30 * 1.25) + 10),
+        )
+
+
+def check_paths(listed: Iterable[CellDataset], cloud: str) -> None:
+    """Raise SkyUsageError for an absolute path on a machine that is not rented for the cell."""
+    for each in listed:
+        if PurePosixPath(each.path).is_absolute() and cloud in ON_PREMISES:
+            raise SkyUsageError(
+                _(
+                    "{option} {uri}:{path}: an absolute path on a machine of {cloud}, which "
+                    "others use, too"
+                ).format(option=each.option, uri=each.manifest.uri, path=each.path, cloud=cloud),
+                hint=_("a path in the cluster's folder: ./data/{name}").format(
+                    name=each.manifest.uri.name
+                ),
+            )
+
+
+def bring_data(
+    listed: Sequence[CellDataset], placement: Placement, reporter: TransferReporter
+) -> None:
+    """Bring datasets to the machines of a cell's engines, which cache them by content.
+
+    Raises
+    ------
+    SkyStorageError
+        A machine could not get them; the message is its own.
+    """
+    check_paths(listed, placement.row.cloud)
+    for each in listed:
+        for note in each.manifest.notes:
+            reporter.note(note)
+        _Delivery(each, placement, reporter).run()
+
+
+def delegate_data(data: CellDataset, cloud: str) -> Store | None:
+    """Return the store by whose requests a machine gets the data; None to send it the bytes."""
+    uri = data.manifest.uri
+    if runs_here(cloud) and uri.scheme != "ssh":
+        return data.store
+    return delegate(data.store, uri, Access.READ)
+
+
+class _Delivery:
+    """Delivery of one dataset to the machines of a cell."""
+
+    def __init__(self, data: CellDataset, placement: Placement, reporter: TransferReporter) -> None:
+        self.data, self.reporter = data, reporter
+        self.cluster: ClusterHandle = placement.cluster
+        self.ranks = placement.ranks
+        self.id = uuid.uuid4().hex
+        self._connections = Connections()
+        self._billed = Traffic()
+        self._delegated = delegate_data(data, placement.row.cloud)
+        self.is_sent = self._delegated is None
+        self._staged = staged_data(data, placement.cluster) if self.is_sent else None
+        self._sums: dict[str, ContentSums] = {}
+
+    def run(self) -> None:
+        """Bring the dataset to every engine; engines of one machine share one download."""
+        begun, counts = time.monotonic(), dict[int, tuple[int, int]]()
+        try:
+            routes = self._begin()
+            try:
+                missing = self._bring(routes, counts)
+            finally:
+                routes.close()
+        except BaseException:
+            self._cancel()
+            self._book(counts.values())
+            raise
+        self._book(counts.values())
+        seconds = time.monotonic() - begun
+        self._remember(missing, seconds, routes.source_readers)
+        self.reporter.note(self._summary(missing, seconds, routes))
+
+    def _bring(self, routes: PeerRoutes, counts: dict[int, tuple[int, int]]) -> int:
+        """Answer the engines until all have the dataset; return the bytes that one has lacked."""
+        waiting, pause, missing = dict.fromkeys(self.ranks, 0), FIRST_POLL_SECONDS, 0
+        while waiting:
+            for rank in list(waiting):
+                state = self._ask(rank, "state")
+                missing = max(missing, state.get("missing", 0))
+                waiting[rank] = state["done"]
+                counts[rank] = state["reads"], state["received"]
+                if sentence := routes.note(rank, state):
+                    self.reporter.note(sentence)
+                if state["ended"]:
+                    self._check_end(state)
+                    del waiting[rank]
+                elif self._answer(rank, state["wanted"], routes):
+                    pause = FIRST_POLL_SECONDS
+            self.reporter.progress(self.data.name)(min([*waiting.values(), missing]), missing)
+            time.sleep(pause)
+            pause = min(pause * 1.5, LONGEST_POLL_SECONDS)
+        return missing
+
+    def _book(self, counts: Collection[tuple[int, int]]) -> None:
+        """Enter the price of requests, and of bytes that have left, into the ledger."""
+        source, row = place_of(self.data.store, self.data.manifest.uri), self.cluster.row
+        if self._staged is not None:
+            self._book_staging(self._staged, counts)
+        listed = traffic_of(self.data.store) - self._billed
+        self._billed += listed
+        reads, received = (sum(each) for each in zip(*counts, strict=True)) if counts else (0, 0)
+        if not source or not is_priced(source) or self.is_sent:
+            return
+        from jupyter_sky.knowledge import catalog
+
+        traffic = TransferTraffic(listed + Traffic(reads=reads), moved=received)
+        route = source, place_of_cluster(row)
+        charge = price_transfer(catalog.load(), route, traffic)
+        if charge.usd == 0:
+            return
+        what = _("egress of {gb:.3g} GB and {requests:,} requests from {source}").format(
+            gb=received / 1e9, requests=reads + listed.reads + listed.writes, source=source
+        )
+        self.cluster.store.add_other_cost(row.id, what, charge.usd, time.time())
+
+    def _book_staging(self, staged: StagedData, counts: Collection[tuple[int, int]]) -> None:
+        """Enter the price of what went to scratch, and came from there, into the ledger."""
+        if not is_priced(staged.place):
+            return
+        from jupyter_sky.knowledge import catalog
+
+        reads, received = (sum(each) for each in zip(*counts, strict=True)) if counts else (0, 0)
+        down = TransferTraffic(Traffic(reads=reads), moved=received)
+        route = LOCAL, staged.place, place_of_cluster(self.cluster.row)
+        charge = price_staging(catalog.load(), route, staged.traffic, down)
+        if charge.usd:
+            what = _("staging of {title} in {place}").format(
+                title=self.data.title, place=staged.place
+            )
+            self.cluster.store.add_other_cost(self.cluster.row.id, what, charge.usd, time.time())
+
+    def _remember(self, missing: int, seconds: float, machines: int) -> None:
+        """Note that the machines have the dataset, and how fast it came."""
+        self.cluster.datasets.add(self.data.dataset.id)
+        source, row = place_of(self.data.store, self.data.manifest.uri), self.cluster.row
+        if source and is_priced(source) and not self.is_sent and machines and seconds > 0:
+            observe_transfer(source, place_of_cluster(row), PART_SIZE, machines, missing, seconds)
+
+    def _begin(self) -> PeerRoutes:
+        data = self.data
+        packed, caches, link = data.packed, dict[int, str](), self.cluster.connection
+        for rank in self.ranks:
+            content = {"step": "begin", "path": data.path, "single": data.manifest.is_single}
+            reply = link.send_value_request(rank, "data", [packed], id=self.id, **content)
+            caches[rank] = link.reply_content(link.wait(reply))["cache"]
+        sizes = {identity: found.size for identity, found in data.objects.items()}
+        return PeerRoutes(self.cluster, self.id, packed, caches, sizes)
+
+    def _ask(self, rank: int, step: str, **content: Any) -> dict[str, Any]:
+        return self.cluster.connection.ask_engine(rank, "data", step=step, id=self.id, **content)
+
+    def _answer(self, rank: int, wanted: Sequence[str], routes: PeerRoutes) -> bool:
+        """Send what an engine needs to get some objects; return whether there was something."""
+        if not wanted or not routes.are_known:
+            return False
+        if routes.reads_source(rank):
+            self._answer_from_source(rank, wanted)
+            return True
+        held = routes.held(wanted)
+        plans = routes.plans({identity: self._sums_of(identity) for identity in held})
+        return self._send_plans(rank, plans)
+
+    def _sums_of(self, identity: str) -> ContentSums:
+        """Return the checksums that the store tells of an object; it is asked once."""
+        if identity not in self._sums:
+            found = self.data.objects[identity]
+            self._sums[identity] = () if self.is_sent else find_sums(self.data.store, found)
+        return self._sums[identity]
+
+    def _answer_from_source(self, rank: int, wanted: Sequence[str]) -> None:
+        """Send signed requests for some objects, or their bytes."""
+        if self._staged is not None:
+            plans = self._staged.plans(wanted, self._show_staging)
+        elif self._delegated is None:
+            for identity in wanted:
+                self._send_object(rank, identity, self.data.objects[identity])
+            return
+        else:
+            plans = {
+                identity: plan_download(self._delegated, self.data.objects[identity])
+                for identity in wanted
+            }
+        self._sums |= {identity: plan.sums for identity, plan in plans.items() if plan.requests}
+        self._send_plans(rank, plans)
+
+    def _send_plans(self, rank: int, plans: Mapping[str, DownloadPlan]) -> bool:
+        requests = {identity: plan_to_json(plan) for identity, plan in plans.items()}
+        if requests:
+            self._ask(rank, "requests", requests=requests)
+        return bool(requests)
+
+    def _show_staging(self, done: int, total: int) -> None:
+        """Show an upload to scratch, and let the engines hear that this machine is at work."""
+        self.reporter.progress(self.data.name)(done, total)
+        for rank in self.ranks:
+            self._ask(rank, "state")
+
+    def _send_object(self, rank: int, identity: str, found: StoredObject) -> None:
+        """Send the bytes of an object, piece by piece."""
+        link = self.cluster.connection
+        for start in range(0, max(found.size, 1), PIECE_BYTES):
+            span = Span(start, min(start + PIECE_BYTES, found.size))
+            piece = read_part(self.data.store.read(found, span), self._connections)
+            place = {"identity": identity, "start": start, "size": found.size}
+            reply = link.send_value_request(
+                rank, "data", [piece], step="piece", id=self.id, **place
+            )
+            link.reply_content(link.wait(reply))
+
+    def _check_end(self, state: dict[str, Any]) -> None:
+        if state["error"]:
+            message, __, hint = state["error"].partition("\n")
+            raise SkyStorageError(
+                f"{self.data.option} {self.data.manifest.uri}: {message}",
+                hint=hint or None,
+            )
+
+    def _cancel(self) -> None:
+        for rank in self.ranks:
+            if not self.cluster.connection.is_lost:
+                self.cluster.connection.send_value_request(rank, "data", step="cancel", id=self.id)
+
+    def _summary(self, missing: int, seconds: float, routes: PeerRoutes) -> str:
+        data = self.data
+        if not missing:
+            return _("{path}: {title}: there already, 0 bytes moved").format(
+                path=data.name, title=data.title
+            )
+        rest = data.manifest.nbytes - missing
+        kept = _(", {rest} were there already").format(rest=format_size(rest)) if rest else ""
+        if routes.source_readers < routes.machines:
+            kept += _(", shared by {machines} machines").format(machines=routes.machines)
+        rate = format_size(missing / max(seconds, 0.001))
+        return _("{path}: {title}: brought in {seconds:.1f} s ({rate}/s){kept}").format(
+            path=data.name, title=data.title, seconds=seconds, rate=rate, kept=kept
+        )

@@ -1,0 +1,251 @@
+"""Files that a cell has written, uploaded to a store: ``--out``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.cell_options.values import CellUpload
+from jupyter_sky.base.requests.quantities import format_size
+from jupyter_sky.base.translation import _
+from jupyter_sky.clouds.launches.launch_support import runs_here
+from jupyter_sky.execution.clusters.cluster_place import place_of_cluster
+from jupyter_sky.execution.clusters.engine_worker import EngineWorker, RelayWorker, Report
+from jupyter_sky.execution.files.transfer_progress import TransferReporter
+from jupyter_sky.machines.storage.datasets.data import usage_memory
+from jupyter_sky.machines.storage.stores.access import Access
+from jupyter_sky.machines.storage.stores.delegation import delegate
+from jupyter_sky.machines.storage.stores.errors import SkyStorageError
+from jupyter_sky.machines.storage.stores.file_parts import VERSION_HEADER, file_url
+from jupyter_sky.machines.storage.stores.object_transfer import TransferItem
+from jupyter_sky.machines.storage.stores.places import INTERNET, LOCAL, is_priced, place_of
+from jupyter_sky.machines.storage.stores.prices import price_transfer
+from jupyter_sky.machines.storage.stores.store import (
+    Capability,
+    PartRequest,
+    Span,
+    Store,
+    StoredObject,
+)
+from jupyter_sky.machines.storage.stores.stores import open_store
+from jupyter_sky.machines.storage.stores.tree_names import path_error
+from jupyter_sky.machines.storage.stores.uri import StorageUri
+from jupyter_sky.machines.storage.transfers.transfer import Transfer
+from jupyter_sky.machines.storage.transfers.transfer_values import TransferOptions
+
+if TYPE_CHECKING:
+    from jupyter_sky.execution.clusters.values import Placement
+    from jupyter_sky.machines.storage.stores.part_worker import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class UploadTarget:
+    """Address to which a path of a cell is uploaded, with its store."""
+
+    option: CellUpload
+    uri: StorageUri
+    store: Store
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFiles:
+    """Files of an engine's machine as the source of a transfer: keys are their relative paths.
+
+    Attributes
+    ----------
+    root
+        Absolute path there, below which keys are.
+    objects
+        The files as they were when the cell ended.
+    """
+
+    root: PurePosixPath
+    objects: Mapping[str, StoredObject]
+    uri: StorageUri = StorageUri("file", "")  # noqa: RUF009 - a frozen value
+    capability: Capability = Capability()  # noqa: RUF009 - a frozen value
+
+    def read(self, obj: StoredObject, span: Span | None = None) -> PartRequest:
+        """Return a request that reads a file there, of this very version."""
+        headers = {VERSION_HEADER: obj.version}
+        url = file_url(Path(self.root / obj.key))
+        return PartRequest("GET", url, headers, span or Span(0, obj.size))
+
+    def stat(self, key: str) -> StoredObject:
+        """Return a file as it was when the cell ended; another version is not sent."""
+        return self.objects[key]
+
+
+def open_targets(uploads: Sequence[CellUpload], folder: Path) -> list[UploadTarget]:
+    """Open the stores of ``--out``, before anything is launched.
+
+    Raises
+    ------
+    SkyUsageError
+        An address is not understood, or there are no credentials.
+    """
+    targets = []
+    for each in uploads:
+        uri = StorageUri.parse(each.uri, folder)
+        targets.append(UploadTarget(each, uri, open_store(uri)))
+    return targets
+
+
+def remember_files(targets: Sequence[UploadTarget], placement: Placement) -> None:
+    """Let engines remember the files at the paths of ``--out``, before the cell runs."""
+    for target in targets:
+        for rank in placement.ranks:
+            _ask(placement, rank, "remember", path=target.option.path)
+
+
+def upload_new_files(
+    targets: Sequence[UploadTarget], placement: Placement, reporter: TransferReporter
+) -> None:
+    """Upload the files that a cell has written or changed.
+
+    Of several engines each has its own files: keys then begin with the rank, unless all engines
+    are on one machine.
+
+    Raises
+    ------
+    SkyStorageError
+        Files could not be uploaded; those that could are.
+    """
+    for target in targets:
+        seen: set[str] = set()
+        for rank in placement.ranks:
+            found = _ask(placement, rank, "changed", path=target.option.path)
+            if found["machine"] in seen:
+                continue
+            seen.add(found["machine"])
+            several = len(placement.ranks) > 1 and not runs_here(placement.row.cloud)
+            _upload(target, placement, rank, found, f"{rank}/" if several else "", reporter)
+
+
+def _upload(
+    target: UploadTarget,
+    placement: Placement,
+    rank: int,
+    found: Mapping[str, Any],
+    prefix: str,
+    reporter: TransferReporter,
+) -> None:
+    path, files = target.option.path, found["files"]
+    if not files:
+        reporter.note(_nothing_new(path, found["count"]))
+        return
+    items = [
+        TransferItem(StoredObject(name, size, version), _key(target.uri, name, prefix, found))
+        for name, size, version in files
+    ]
+    total = sum(item.source.size for item in items)
+    start_worker, write_store = choose_worker(target, placement, rank)
+    show = reporter.progress(_("{path} to {uri}").format(path=path, uri=target.uri))
+    transfer = Transfer(
+        EngineFiles(  # type: ignore[arg-type]
+            PurePosixPath(found["root"]), {item.source.key: item.source for item in items}
+        ),
+        target.store,
+        items,
+        options=TransferOptions(start_worker=start_worker, write_store=write_store),
+        on_progress=lambda progress: show(progress.bytes_done, total),
+    )
+    try:
+        transfer.run()
+    finally:
+        book_upload(target, placement, transfer, start_worker)
+    usage_memory().forget(target.uri)
+    reporter.note(
+        _("{path}: {count} ({total}) uploaded to {uri}").format(
+            path=path, count=_file_count(len(items)), total=format_size(total), uri=target.uri
+        )
+    )
+
+
+def _nothing_new(path: str, count: int) -> str:
+    there = _("{found:,} files there").format(found=count) if count else _("nothing there")
+    return f"--out {path}: the cell has written no new file ({there}): not uploaded"
+
+
+def _file_count(count: int) -> str:
+    return "1 file" if count == 1 else _("{items_count:,} files").format(items_count=count)
+
+
+def book_upload(
+    target: UploadTarget,
+    placement: Placement,
+    transfer: Transfer,
+    worker: Callable[[Report], Worker],
+) -> None:
+    """Enter the price of what was sent, and of the requests, into the ledger."""
+    from jupyter_sky.knowledge import catalog
+
+    place, row = place_of(target.store, target.uri), placement.cluster.row
+    home = place_of_cluster(row)
+    if target.uri.is_local or not (is_priced(home) or (place and is_priced(place))):
+        return
+    is_relayed = getattr(worker, "func", None) is RelayWorker
+    # an endpoint whose place nobody knows is on the internet, as far as the bytes are concerned
+    end = place or INTERNET
+    route = (home, LOCAL, end) if is_relayed else (home, end)
+    traffic = transfer.traffic()
+    charge = price_transfer(catalog.load(), route, traffic)
+    if charge.usd == 0:
+        return
+    what = _("egress of {gb:.3g} GB and {writes:,} writes to {uri}").format(
+        gb=traffic.moved / 1e9, writes=traffic.target.writes, uri=target.uri
+    )
+    placement.cluster.store.add_other_cost(row.id, what, charge.usd, time.time())
+
+
+def _key(uri: StorageUri, name: str, prefix: str, found: Mapping[str, Any]) -> str:
+    """Return the key of a file in the target; an engine cannot name one outside of it."""
+    if reason := path_error(name):
+        raise SkyStorageError(
+            _("--out: {name!r} cannot be a key below {uri}: {reason}").format(
+                name=name, uri=uri, reason=reason
+            )
+        )
+    if found["is_file"] and not uri.is_folder and not prefix:
+        return uri.key
+    return uri.child(prefix + name).key
+
+
+def choose_worker(
+    target: UploadTarget, placement: Placement, rank: int
+) -> tuple[Callable[[Report], Worker], Store]:
+    """Return the worker for a target, and the store by whose requests it writes.
+
+    It is the engine's machine where a request grants nothing outside of the target.
+    """
+    link, is_local = placement.cluster.connection, runs_here(placement.row.cloud)
+    store = target.store
+    if not (is_local and target.uri.scheme != "ssh"):
+        delegated = delegate(store, target.uri, Access.WRITE)
+        if delegated is None:
+            return partial(RelayWorker, link=link, rank=rank), store
+        store = delegated
+    return partial(EngineWorker, link=link, rank=rank), store
+
+
+def _ask(placement: Placement, rank: int, step: str, **content: Any) -> dict[str, Any]:
+    return placement.cluster.connection.ask_engine(rank, "data", step=step, **content)
+
+
+def check_target_paths(targets: Sequence[UploadTarget], cloud: str) -> None:
+    """Raise SkyUsageError for an absolute path on a machine that others use, too."""
+    from jupyter_sky.clouds import ON_PREMISES
+
+    for target in targets:
+        path = target.option.path
+        if PurePosixPath(path).is_absolute() and cloud in ON_PREMISES:
+            raise SkyUsageError(
+                _("--out {path}:{uri}: an absolute path on a machine of {cloud}").format(
+                    path=path, uri=target.uri, cloud=cloud
+                ),
+                hint=_("write below the cell's own folder, such as ./model"),
+            )

@@ -1,0 +1,1 @@
+"""Calls of functions: description, dispatch, streams and results."""

@@ -1,0 +1,112 @@
+"""Plug-ins that prepare processes before their first call: Keras, Hugging Face, cuML."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from jupyter_sky.base.errors import SkyError, SkyUsageError, suggest
+from jupyter_sky.base.translation import _
+from jupyter_sky.execution.functions.images.image import Image
+from jupyter_sky.execution.functions.images.image_packages import PipIndex
+
+if TYPE_CHECKING:
+    from jupyter_sky.execution.functions.pools.pool import Pool
+
+KERAS_BACKENDS = ("jax", "torch", "tensorflow", "numpy", "openvino")
+NVIDIA_INDEX = "https://pypi.nvidia.com"
+
+
+@dataclass(frozen=True, slots=True)
+class Keras:
+    """Plug-in, see `plugins.keras`."""
+
+    backend: str = "jax"
+    version: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.backend not in KERAS_BACKENDS:
+            raise SkyUsageError(
+                _("plugins.keras(backend={backend!r}): not a backend").format(backend=self.backend),
+                hint=suggest(self.backend, KERAS_BACKENDS),
+            )
+
+    def image(self, image: Image | None) -> Image:
+        """Set the backend, which Keras reads when it is imported; add Keras for a version."""
+        image = image or Image()
+        pip = [*image.pip, *([f"keras=={self.version}"] if self.version else [])]
+        return replace(image, pip=pip, env={**image.env, "KERAS_BACKEND": self.backend})
+
+
+@dataclass(frozen=True, slots=True)
+class HuggingFace:
+    """Plug-in, see `plugins.huggingface`."""
+
+    models: Sequence[str] = ()
+    token: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.models, str):
+            raise SkyUsageError(
+                _("plugins.huggingface(models={models!r}): not a list").format(models=self.models),
+                hint=f"models=[{self.models!r}]",
+            )
+
+    def setup(self, pool: Pool) -> Callable[[], None]:
+        """Return what every new process of a node runs before its first call."""
+        return HubSetup(tuple(self.models), self.token)
+
+
+@dataclass(frozen=True, slots=True)
+class HubSetup:
+    """Token and models of the Hugging Face hub in a process of a node."""
+
+    models: tuple[str, ...]
+    token: str | None = field(default=None, repr=False)
+
+    def __call__(self) -> None:
+        """Set the token, and download the models that this machine has not in its cache."""
+        if self.token is not None:
+            os.environ["HF_TOKEN"] = self.token
+        if not self.models:
+            return
+        try:
+            from huggingface_hub import snapshot_download  # pyright: ignore[reportMissingImports]
+        except ImportError:
+            raise SkyError(
+                _("plugins.huggingface(): there is no huggingface_hub on the node"),
+                hint=_('have it installed: Image(pip=["huggingface_hub"])'),
+            ) from None
+        for model in self.models:
+            snapshot_download(model)
+
+
+@dataclass(frozen=True, slots=True)
+class Cuml:
+    """Plug-in, see `plugins.cuml`."""
+
+    cuda: str = "cu12"
+
+    def image(self, image: Image | None) -> Image:
+        """Add cuML, and the index that has it."""
+        image, package = image or Image(), f"cuml-{self.cuda}"
+        indexes = [*image.pip_indexes, PipIndex(NVIDIA_INDEX, [package])]
+        return replace(image, pip=[*image.pip, package], pip_indexes=indexes)
+
+    def setup(self, pool: Pool) -> Callable[[], None]:
+        """Return what every new process of a node runs before its first call."""
+        return accelerate_sklearn
+
+
+def accelerate_sklearn() -> None:
+    """Let scikit-learn's estimators of this process run on its GPU."""
+    try:
+        import cuml.accel  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise SkyError(
+            _("plugins.cuml(): cuML cannot be imported on the node: {error}").format(error=error),
+            hint=_("it needs an NVIDIA GPU: sky.Compute(accelerator=...)"),
+        ) from None
+    cuml.accel.install()

@@ -1,0 +1,1 @@
+"""Pools of nodes that run calls."""

@@ -1,0 +1,435 @@
+"""Pools: clusters that calls are sent to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from jupyter_sky.base.errors import SkyError, SkyUsageError
+from jupyter_sky.base.translation import _, ngettext
+from jupyter_sky.execution.functions.calls import active_pools
+from jupyter_sky.execution.functions.calls.call_logs import format_entries, read_entries
+from jupyter_sky.execution.functions.calls.call_methods import CallMethods, Wanted
+from jupyter_sky.execution.functions.calls.call_pickler import CallPickler
+from jupyter_sky.execution.functions.calls.call_sender import CallSender
+from jupyter_sky.execution.functions.calls.data_arguments import DataArguments
+from jupyter_sky.execution.functions.calls.dispatch import Dispatcher
+from jupyter_sky.execution.functions.calls.gathered_calls import GatheredCalls
+from jupyter_sky.execution.functions.calls.nodes import NodeScaler, PoolNode
+from jupyter_sky.execution.functions.calls.output import OutputSink
+from jupyter_sky.execution.functions.calls.tasks import RemoteFuture, StopReason
+from jupyter_sky.execution.functions.calls.topology import shared_state_endpoint, topology
+from jupyter_sky.execution.functions.images.specs import Nodes, NodeSpec, Worker
+from jupyter_sky.execution.functions.pools.pool_members import PoolMembers
+from jupyter_sky.execution.serialization.local_modules import LocalModules
+from jupyter_sky.execution.serialization.memory_files import machine_identity
+from jupyter_sky.execution.serialization.payload import split
+from jupyter_sky.machines.engines.wire.values import Parcel
+
+if TYPE_CHECKING:
+    from jupyter_sky.execution.clusters.cluster import ClusterHandle
+    from jupyter_sky.execution.functions.calls.group_restart import GroupKind
+    from jupyter_sky.execution.functions.calls.progress import Counts
+    from jupyter_sky.execution.functions.images.image import MakePortable
+    from jupyter_sky.machines.engines.client.connection import ClusterConnection
+
+T = TypeVar("T")
+
+
+class Pool(CallMethods):
+    """Pool of nodes that calls are sent to.
+
+    What ``sky.up`` and ``with sky.Compute(...) as compute`` give. Cells run on it, too:
+    ``%%sky -c NAME``.
+
+    Parameters
+    ----------
+    cluster
+        The cluster.
+    worker
+        Number of concurrent calls of a node, and their executor.
+    end
+        Function that ends the cluster; without it, the cluster stays up.
+
+    Attributes
+    ----------
+    facts : dict
+        Facts from plug-ins for the nodes, sent with every later call.
+    members : PoolMembers
+        Its clusters and nodes.
+
+    Examples
+    --------
+    >>> with sky.Compute(nodes=2) as pool:  # doctest: +SKIP
+    ...     results = train(0.1) @ pool
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterHandle,
+        worker: Worker | None = None,
+        end: Callable[[ClusterHandle], None] | None = None,
+    ) -> None:
+        active_pools.refuse_untrusted()
+        self.cluster, self.worker = cluster, worker or Worker()
+        self.id = f"{cluster.row.name}-{uuid.uuid4().hex[:6]}"
+        self.facts: dict[str, Any] = {}
+        self.uses: list[Callable[[], str]] = []
+        """Functions that name a use of its nodes beside calls, such as tasks of Dask, if any."""
+        self.on_replaced: list[Callable[[], object]] = []
+        """Functions to call when others have taken the ranks of lost machines or processes."""
+        self.provided_modules: frozenset[str] = frozenset()
+        """Modules of this machine that its image includes: they are not sent with calls."""
+        self.portable: MakePortable | None = None
+        """Makes functions run in the Python of its image, if that is not the engines'."""
+        self.closed = ""
+        self._loss: type[SkyError] | None = None
+        self._ended = self._is_ending = False
+        self.scaler: NodeScaler | None = None
+        """Changes the number of nodes."""
+        self.shows_progress = True
+        """Whether the progress of calls is shown."""
+        self.limit: float | None = None
+        """Time limit of calls that have none of their own, in seconds."""
+        self.max_nodes = 0
+        """Number of nodes up to which it grows by itself."""
+        self._end = end
+        self._stack = ExitStack()
+        self._contexts: dict[int, tuple[Any, dict[str, Any]]] = {}
+        self._equipment = _no_equipment
+        self._dispatcher = Dispatcher(self._describe, lambda node: members.replace_engine(node))
+        self.members = members = PoolMembers(
+            self._dispatcher, self.worker, self.use, lambda: self.is_active, self._on_cluster_lost
+        )
+        self.replace_cluster: Callable[[ClusterHandle, SkyError], bool] = lambda *__: False
+        """Replaces the machines of a lost cluster; returns whether that is possible."""
+        members.on_renewed = self._note_renewed
+        self._dispatcher.on_use = members.record_use
+        self._dispatcher.uses = self.named_uses
+        self._sender = CallSender(self._dispatcher, self.pickler, lambda: self.limit)
+        members.join(cluster)
+        # now: the thread that would answer must not have to wait for it
+        shared_state_endpoint(cluster)
+        active_pools.register(self)
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Name of its cluster."""
+        return self.cluster.row.name
+
+    @property
+    def row(self) -> Any:
+        """Record of its cluster."""
+        return self.cluster.row
+
+    @property
+    def connection(self) -> Any:
+        """Connection to its cluster."""
+        return self.cluster.connection
+
+    @property
+    def ranks(self) -> list[int]:
+        """Ranks of the nodes that take calls."""
+        with self._dispatcher.lock:
+            nodes = self._dispatcher.nodes.values()
+            return sorted(n.rank for n in nodes if not n.joining and not n.replaced)
+
+    @property
+    def clusters(self) -> list[ClusterHandle]:
+        """Clusters of its nodes; the first one's controller serves the pool."""
+        return list(self.members.clusters)
+
+    @property
+    def locations(self) -> dict[int, tuple[ClusterConnection, int]]:
+        """Connection and rank in its cluster, by rank in the pool."""
+        with self._dispatcher.lock:
+            nodes = [node for node in self._dispatcher.nodes.values() if not node.replaced]
+            return {node.rank: (node.connection, node.cluster_rank) for node in nodes}
+
+    @property
+    def engines(self) -> dict[int, str]:
+        """Identity of the engine process by rank; empty while there is none."""
+        with self._dispatcher.lock:
+            nodes = [node for node in self._dispatcher.nodes.values() if not node.replaced]
+            return {node.rank: node.engine if node.is_alive else "" for node in nodes}
+
+    @property
+    def concurrency(self) -> int:
+        """Number of slots on all nodes."""
+        return len(self.ranks) * self.worker.concurrency
+
+    @property
+    def stream_slots(self) -> int:
+        """Calls of a streamed gather to send at least: for every slot, also those to come."""
+        return max(len(self.ranks), self.max_nodes, 1) * self.worker.concurrency
+
+    @property
+    def cancel_grace(self) -> float:
+        """Seconds that a call may take to stop once another call of its group has failed."""
+        return self._dispatcher.timeouts.cancel_grace
+
+    @cancel_grace.setter
+    def cancel_grace(self, seconds: float) -> None:
+        self._dispatcher.timeouts.cancel_grace = seconds
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it accepts calls."""
+        return not self.closed
+
+    def resize(self, nodes: NodeSpec) -> None:
+        """Change the number of nodes, and wait for those with which work can begin.
+
+        Nodes that are too many leave once they have no calls, together with those that they have
+        joined with; the first cluster stays.
+
+        Parameters
+        ----------
+        nodes
+            A number, ``(least, most)``, or `Nodes`.
+
+        Raises
+        ------
+        SkyUsageError
+            It is less than the pool has begun with.
+        SkyError
+            More nodes cannot be had; the pool goes on with what it has.
+
+        Examples
+        --------
+        >>> pool.resize(4)  # doctest: +SKIP
+        """
+        if self.closed or self.scaler is None:
+            raise SkyUsageError(
+                _("pool {name} {closed}").format(
+                    name=self.name, closed=self.closed or _("is not from sky.Compute")
+                )
+            )
+        wanted = Nodes.of(nodes)
+        self.scaler.resize(wanted)
+        self.max_nodes = wanted.limit
+
+    def current_nodes(self) -> int:
+        """Return the number of nodes that take calls."""
+        return len(self.ranks)
+
+    def use(self) -> str:
+        """Return the current use of its nodes; empty when idle.
+
+        One node's work keeps them all: the clusters of a pool do not end one by one.
+        """
+        calls = self._dispatcher.call_count()
+        named = (
+            ngettext("{calls} call", "{calls} calls", calls).format(calls=calls) if calls else ""
+        )
+        return ", ".join(filter(None, (named, self.named_uses())))
+
+    def named_uses(self) -> str:
+        """Return the uses of its nodes beside calls, such as tasks of Dask; empty for none."""
+        return ", ".join(use for each in self.uses if (use := each()))
+
+    def check_nodes(self) -> None:
+        """Detect lost nodes, before a call does."""
+        self._dispatcher.dispatch()
+
+    @property
+    def waiting(self) -> int:
+        """Number of calls that wait for a node."""
+        return self._dispatcher.waiting_count()
+
+    def pickler(self) -> CallPickler:
+        """Return a pickler for calls that are sent now."""
+        return CallPickler(
+            self.local_modules(), DataArguments(lambda: self.clusters), self.portable
+        )
+
+    def local_modules(self) -> LocalModules:
+        """Return the modules of this machine that calls may need now."""
+        return LocalModules(self.provided_modules)
+
+    def equip(
+        self, setups: Sequence[Any], around: Sequence[Any], group: GroupKind | None = None
+    ) -> None:
+        """Set the setups of every process, the wrappers of every call, and what they form."""
+        self._dispatcher.groups.kind = group
+        pair = ([setup for setup in setups if setup is not None], list(around))
+        self._equipment = split(Parcel.of(pair, _("what plug-ins send")), None)
+
+    def _describe(self, node: PoolNode) -> dict[str, Any]:
+        changes = self.members.changes
+        version = (self.ranks, changes, dict(self.facts), self._equipment, self.cancel_grace)
+        sent_version, context = self._contexts.get(node.rank, (None, {}))
+        if sent_version != version:
+            context = {
+                "pool": self.id,
+                "executor": self.worker.executor_kind,
+                "concurrency": self.worker.concurrency,
+                "setups": self._equipment,
+                "reader": (machine_identity(), os.getpid()),
+                "cancel_grace": self.cancel_grace,
+                "topology": topology(self, node.rank),
+            }
+            self._contexts[node.rank] = version, context
+        return context
+
+    def use_controller(self, cluster: ClusterHandle) -> None:
+        """Let the controller of another cluster serve the pool: that of the first is gone."""
+        self.cluster = cluster
+        self.members.changes += 1
+
+    def note_replacement(self, old: ClusterHandle, new: ClusterHandle) -> None:
+        """Let nodes that were added with the load leave with it, on their new machines, too."""
+        if self.scaler is not None:
+            self.scaler.replace(old, new)
+        self._note_renewed()
+
+    def _note_renewed(self) -> None:
+        for function in list(self.on_replaced):
+            with contextlib.suppress(SkyError):  # what it is for says so when it is used
+                function()
+
+    def _on_cluster_lost(self, cluster: ClusterHandle, error: SkyError) -> None:
+        if not self.replace_cluster(cluster, error):
+            self.drop(cluster, error)
+
+    def drop(self, cluster: ClusterHandle, error: SkyError) -> None:
+        """Drop a lost cluster; close the pool if it was that of the controller."""
+        if cluster is self.cluster:
+            self._loss = type(error)
+            self.closed = _("is gone ({message})").format(message=error.message)
+            active_pools.unregister(self)
+            self._dispatcher.close(f"pool {self.name} is gone: {error.message}")
+            lost = self.clusters
+        else:
+            self.members.leave(cluster)
+            lost = [cluster]
+        if self._end is None:
+            return
+        for each in lost:
+            with contextlib.suppress(SkyError):
+                self._end(each)
+
+    # -- calls ---------------------------------------------------------------------------------
+
+    def resolve_pool(self) -> Pool:
+        """Return this pool."""
+        return self
+
+    def _send(
+        self,
+        wanted: Wanted,
+        futures: list[RemoteFuture[Any]] | None = None,
+        pickler: CallPickler | None = None,
+        group: object = None,
+    ) -> list[RemoteFuture[Any]]:
+        """Pickle calls and hand them to the dispatcher; put their futures into `futures`."""
+        self._check_open()
+        return self._sender.send(wanted, [] if futures is None else futures, pickler, group)
+
+    def _send_gathered(self, gathered: GatheredCalls) -> None:
+        """Pickle the calls of a gather and hand them to the dispatcher."""
+        self._check_open()
+        self._sender.send_gathered(gathered)
+
+    def _check_open(self) -> None:
+        if self.closed and not self._is_ending:
+            # whoever finds the loss first, a call or the look at idle nodes, callers see its kind
+            raise (self._loss or SkyUsageError)(
+                _("pool {name} {closed}: calls cannot be sent to it any more").format(
+                    name=self.name, closed=self.closed
+                ),
+                hint=_("bring one up: sky.up(...), or with sky.Compute(...) as compute"),
+            )
+
+    def _sink(self) -> OutputSink:
+        return self._sender.sink()
+
+    def _stop_gathered(self, gathered: GatheredCalls, why: StopReason) -> None:
+        self._dispatcher.stop_gathered(gathered, why)
+
+    def _progress(
+        self, total: int, group: object, counts: Counts | None = None
+    ) -> contextlib.AbstractContextManager[Callable[[Sequence[Future[Any]]], None]]:
+        """Show the progress of the calls of a gather while they are waited for."""
+        from jupyter_sky.execution.functions.calls.progress import show_progress
+
+        return show_progress(total if self.shows_progress else 0, self._dispatcher, group, counts)
+
+    def logs(self) -> str:
+        """Return what calls have printed, each line behind the rank of its node.
+
+        The controllers of its clusters record it: it is there when the notebook was away, too.
+
+        Examples
+        --------
+        >>> print(pool.logs())  # doctest: +SKIP
+        [0] epoch 1
+        """
+        return format_entries(read_entries(self.clusters, self.id))
+
+    # -- end ---------------------------------------------------------------------------------------
+
+    def defer(self, function: Callable[[], Any]) -> None:
+        """Register a function to call at the end, before the machines end; it may call nodes."""
+        self._stack.callback(function)
+
+    def enter(self, manager: contextlib.AbstractContextManager[T]) -> T:
+        """Enter a context that is left at the end, as by `defer`."""
+        return self._stack.enter_context(manager)
+
+    def down(self) -> None:
+        """End the pool, and its machines."""
+        if self._ended:
+            return
+        self._is_ending = not self.closed
+        self._ended, self.closed = True, self.closed or _("was ended")
+        active_pools.unregister(self)
+        try:
+            self._stack.close()
+        finally:
+            self._is_ending = False
+            self._dispatcher.close(f"pool {self.name} was ended")
+            for cluster in self.clusters:
+                self.members.forget_use(cluster)
+            for cluster in reversed(self.clusters):
+                self._release_cluster(cluster)
+
+    def disown(self) -> None:
+        """Take no calls and end nothing: called in a forked process, whose parent has the pool."""
+        self._ended, self.closed = True, _("belongs to the process that this one was forked from")
+        self._stack.pop_all()
+
+    def _release_cluster(self, cluster: ClusterHandle) -> None:
+        if self._end is not None:
+            self._end(cluster)
+            return
+        if not cluster.connection.is_lost:
+            for node in self.members.nodes_of(cluster):
+                self._dispatcher.send_command(node, node.engine, ("close", self.id))
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *__: object) -> None:
+        self.down()
+
+    def __repr__(self) -> str:
+        state = self.closed or _("{ranks_count} nodes").format(ranks_count=len(self.ranks))
+        return f"<pool {self.name}: {state}>"
+
+    @property
+    def dask(self) -> Any:
+        """A ``distributed.Client`` on the nodes of this pool."""
+        from jupyter_sky.execution.functions.plugins import dask
+
+        return dask.client(self)
+
+
+_no_equipment = split(Parcel.of(([], []), "nothing"), None)

@@ -1,0 +1,380 @@
+"""Recovery of a pool: machines that are lost, or about to be, are replaced by others.
+
+A machine in place of another takes its rank. Its calls that have not begun go elsewhere, calls that
+ran are sent again where they may be, and calls for its rank wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from jupyter_sky.base.clouds.register import find_facts
+from jupyter_sky.base.errors import SkyCancelled, SkyError
+from jupyter_sky.base.translation import _
+from jupyter_sky.clouds import is_rented
+from jupyter_sky.execution.clusters.lost_machines import (
+    give_up_ended,
+    give_up_machine,
+    keep_without_losses,
+)
+from jupyter_sky.execution.clusters.machine_notices import Notices, leaving_ranks
+from jupyter_sky.execution.functions.calls.nodes import PoolNode
+from jupyter_sky.execution.functions.calls.topology import shared_state_endpoint
+from jupyter_sky.execution.functions.pools.replacement import (
+    is_replaceable,
+    ranks_to_replace,
+    retry_delay,
+)
+from jupyter_sky.execution.functions.pools.spot_watch import SpotWatch
+from jupyter_sky.execution.functions.pools.state_replica import StateReplica
+from jupyter_sky.execution.functions.pools.twin_launch import Watch, launch_with_twin, slow_after_at
+
+if TYPE_CHECKING:
+    from jupyter_sky.base.requests.offers import Offer
+    from jupyter_sky.execution.clusters.cluster import ClusterHandle
+    from jupyter_sky.execution.functions.pools.launch import ClusterLauncher
+    from jupyter_sky.execution.functions.pools.pool import Pool
+
+DRAIN_TICK_SECONDS = 0.05
+JOIN_SECONDS = 30.0
+ASK_SECONDS = 1.0
+"""Time between two questions to a cloud about machines that are silent."""
+LOOK_SECONDS = 1.0
+"""Period at which nodes are looked at: the loss of an idle one is told by no call."""
+
+
+_REPLACED = "another machine has taken its place"
+
+
+@dataclass(eq=False, slots=True)
+class Vacancy:
+    """Ranks of one cluster that get other machines.
+
+    Attributes
+    ----------
+    ranks
+        Ranks in the pool.
+    is_whole
+        Whether they are all nodes of the cluster, which ends.
+    target
+        Spot machines to go to from machines on demand, which stay if those cannot be had.
+    withdrawn
+        Set when the machines stay after all.
+    """
+
+    cluster: ClusterHandle
+    nodes: Sequence[PoolNode]
+    ranks: tuple[int, ...]
+    is_whole: bool
+    target: Offer | None = None
+    withdrawn: threading.Event = field(default_factory=threading.Event)
+
+    def check(self) -> None:
+        """Raise SkyCancelled once no other machines are wanted."""
+        if self.withdrawn.is_set():
+            raise SkyCancelled(_("the machines stay, or the pool has ended"))
+
+
+class PoolRecovery:
+    """Replacement of the machines of one pool.
+
+    Parameters
+    ----------
+    prepare
+        Makes nodes ready, before calls go there.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        launcher: ClusterLauncher,
+        prepare: Callable[[Pool, Sequence[int]], None],
+    ) -> None:
+        self._pool, self._launcher, self._prepare = pool, launcher, prepare
+        self._vacancies: list[Vacancy] = []
+        self._threads: list[threading.Thread] = []
+        self._lock, self._stopped = threading.Lock(), threading.Event()
+        self._serial = 0
+        self._silent: dict[str, Sequence[int]] = {}
+        """Nodes that are not heard of, by the name of their cluster."""
+        self._shared = StateReplica(pool)
+        self._spot = SpotWatch(pool, launcher, self.return_to_spot)
+
+    def begin(self) -> None:
+        """Replace machines from now on, until the pool ends."""
+        members = self._pool.members
+        members.on_notices, members.on_node_lost = self.handle_notices, self.handle_lost_node
+        members.on_silence, members.on_joined = self.handle_silence, keep_without_losses
+        self._pool.replace_cluster = self.handle_lost_cluster
+        members.expect_replacement(self._is_replaceable)
+        for cluster in self._pool.clusters:
+            members.on_joined(cluster)
+        self._shared.begin()
+        self._spot.begin()
+        threading.Thread(target=self._look, name="sky-recovery", daemon=True).start()
+        self._pool.defer(self._stop)
+
+    def _look(self) -> None:
+        while not self._stopped.wait(LOOK_SECONDS) and not self._pool.closed:
+            self._pool.check_nodes()
+
+    def _is_replaceable(self, error: BaseException) -> bool:
+        return not self._stopped.is_set() and is_replaceable(error)
+
+    def _stop(self) -> None:
+        self._stopped.set()
+        self._shared.stop()
+        self._spot.stop()
+        for vacancy in self._vacancies:
+            vacancy.withdrawn.set()
+        for thread in self._threads:
+            thread.join(JOIN_SECONDS)
+
+    # -- losses ------------------------------------------------------------------------------------
+
+    def handle_notices(self, cluster: ClusterHandle, notices: Notices) -> None:
+        """Replace machines of which the cloud says that it takes them away."""
+        nodes = {n.cluster_rank: n for n in self._pool.members.nodes_of(cluster) if not n.replaced}
+        wanted = set(ranks_to_replace(nodes, leaving_ranks(notices)))
+        for vacancy in list(self._vacancies):
+            is_kept = not wanted & {node.cluster_rank for node in vacancy.nodes}
+            is_other = vacancy.cluster is not cluster or vacancy.target is not None
+            if not is_other and is_kept and all(node.is_alive for node in vacancy.nodes):
+                vacancy.withdrawn.set()
+        if wanted:
+            self._fill(cluster, [nodes[rank] for rank in sorted(wanted)], len(wanted) == len(nodes))
+
+    def handle_silence(self, cluster: ClusterHandle, ranks: Sequence[int]) -> None:
+        """Ask the cloud about machines that are silent, for as long as they are.
+
+        Silence alone says nothing for 10 s, in which a network may break and mend; where a machine
+        has ended, its cloud knows at once.
+        """
+        if not is_rented(cluster.row.cloud):
+            return
+        with self._lock:
+            is_asked, self._silent[cluster.row.name] = cluster.row.name in self._silent, ranks
+        if not is_asked:
+            ask = threading.Thread(
+                target=self._ask_cloud, args=(cluster,), name="sky-ask", daemon=True
+            )
+            ask.start()
+
+    def _ask_cloud(self, cluster: ClusterHandle) -> None:
+        while not self._stopped.is_set():
+            with self._lock:
+                ranks = self._silent[cluster.row.name]
+                if not ranks or cluster.connection.is_lost:
+                    del self._silent[cluster.row.name]
+                    return
+            with contextlib.suppress(SkyError):
+                give_up_ended(cluster, ranks)
+            self._stopped.wait(ASK_SECONDS)
+
+    def handle_lost_node(self, cluster: ClusterHandle, node: PoolNode, why: str) -> None:
+        """Replace the machine of a node that is lost while its cluster goes on."""
+        cluster.record_event(why)
+        if node.replaced:
+            self._pool.members.remove(node)
+            give_up_machine(cluster, node.cluster_rank, _REPLACED)
+            return
+        self._fill(cluster, [node], is_whole=False)
+
+    def handle_lost_cluster(self, cluster: ClusterHandle, error: SkyError) -> bool:
+        """Replace all machines of a cluster that is lost; return whether that is possible."""
+        if not self._is_replaceable(error):
+            return False
+        nodes = [node for node in self._pool.members.nodes_of(cluster) if not node.replaced]
+        if not nodes:
+            return cluster not in self._pool.clusters
+        cluster.record_event(error.message)
+        self._fill(cluster, nodes, is_whole=True)
+        return True
+
+    def return_to_spot(self, cluster: ClusterHandle, target: Offer) -> bool:
+        """Ask for spot machines in place of those of a cluster; return whether it has got them."""
+        with self._lock:
+            busy = any(v.cluster is cluster for v in self._vacancies)
+            nodes = [node for node in self._pool.members.nodes_of(cluster) if not node.replaced]
+            if busy or not nodes or self._stopped.is_set():
+                return False
+            ranks = tuple(node.rank for node in nodes)
+            vacancy = Vacancy(cluster, nodes, ranks, is_whole=True, target=target)
+            self._vacancies.append(vacancy)
+        try:
+            self._bring_up(vacancy)
+        except SkyError as error:
+            note = _("no spot machine yet: {text}").format(text=error.message.splitlines()[0])
+            cluster.record_event(note)
+            return False
+        else:
+            for node in nodes:
+                node.recalls_saved = True
+            self._retire(vacancy)
+            return True
+        finally:
+            with self._lock:
+                self._vacancies.remove(vacancy)
+
+    def _fill(self, cluster: ClusterHandle, nodes: Sequence[PoolNode], is_whole: bool) -> None:
+        """Ask for machines in place of those of nodes, in a thread, unless that is under way."""
+        with self._lock:
+            under_way = {
+                id(node) for v in self._vacancies if not v.withdrawn.is_set() for node in v.nodes
+            }
+            nodes = [node for node in nodes if id(node) not in under_way]
+            if not nodes or self._stopped.is_set():
+                return
+            ranks = tuple(node.rank for node in nodes)
+            vacancy = Vacancy(cluster, nodes, ranks, is_whole)
+            self._vacancies.append(vacancy)
+            thread = threading.Thread(
+                target=self._run, args=(vacancy,), name="sky-replace", daemon=True
+            )
+            self._threads.append(thread)
+        thread.start()
+
+    # -- replacement -------------------------------------------------------------------------------
+
+    def _run(self, vacancy: Vacancy) -> None:
+        try:
+            self._replace(vacancy)
+        finally:
+            with self._lock:
+                self._vacancies.remove(vacancy)
+
+    def _replace(self, vacancy: Vacancy) -> None:
+        refusals = in_vain = 0
+        while not vacancy.withdrawn.is_set():
+            try:
+                self._bring_up(vacancy)
+            except SkyCancelled:
+                return
+            except SkyError as error:
+                refusals, in_vain = refusals + 1, in_vain + error.machines_came_up
+                delay = retry_delay(refusals, in_vain, error)
+                self._report_failure(vacancy, error, delay)
+                if math.isinf(delay):
+                    self._abandon(vacancy, error)
+                    return
+                vacancy.withdrawn.wait(delay)
+            else:
+                self._retire(vacancy)
+                return
+
+    def _bring_up(self, vacancy: Vacancy) -> None:
+        """Launch machines in place of those of a vacancy, and let them take their ranks."""
+
+        def prepare(ranks: Sequence[int]) -> None:
+            self._prepare(pool, ranks)
+            if old is pool.cluster and vacancy.is_whole:  # before the first call goes there
+                self._shared.move(old, cluster)
+                pool.use_controller(cluster)
+
+        pool, old = self._pool, vacancy.cluster
+        if vacancy.is_whole and old.connection.is_lost:
+            self._launcher.discard(old)
+        if not vacancy.is_whole and find_facts(old.row.cloud).on_premises:
+            self._give_up(vacancy)  # now: there may be no other slot
+        names = ", ".join(map(str, vacancy.ranks))
+        note = _("another machine is asked for, for node {names}")
+        if vacancy.target is not None:
+            note = _("a spot machine is asked for, for node {names}")
+        old.record_event(note.format(names=names))
+        cluster = self._launch(vacancy)
+        try:
+            vacancy.check()
+            shared_state_endpoint(cluster)  # now: nodes are told of it when they take their ranks
+            pool.members.join(cluster, prepare, vacancy.nodes)
+        except BaseException as error:
+            self._launcher.end(cluster)  # it costs, and is of no use
+            if isinstance(error, SkyError) and not isinstance(error, SkyCancelled):
+                error.machines_came_up = True
+            raise
+        pool.note_replacement(old, cluster)
+        cluster.record_event(_("node {names} is back, on another machine").format(names=names))
+
+    def _launch(self, vacancy: Vacancy) -> ClusterHandle:
+        """Launch machines for a vacancy, and others elsewhere where that takes long."""
+        launcher, old = self._launcher, vacancy.cluster
+        name = self._name(vacancy)
+
+        def launch(name: str, watch: Watch, **where: Any) -> ClusterHandle:
+            def check(stage: str) -> None:
+                vacancy.check()
+                watch(stage)
+
+            return launcher.replace(name, len(vacancy.ranks), old.row, check, **where)
+
+        def first(watch: Watch) -> ClusterHandle:
+            return launch(name, watch, target=vacancy.target)
+
+        def twin(watch: Watch) -> ClusterHandle:
+            note = _("no machine after {delay:.0f} s: another one is asked for elsewhere, too")
+            old.record_event(note.format(delay=delay))
+            slow = launcher.registry.store.cluster(name)
+            if slow is not None and slow.state != "starting":  # it has been refused just now
+                slow = None
+            return launch(self._next_name(), watch, slow=slow)
+
+        is_rented = not find_facts(old.row.cloud).on_premises
+        delay = slow_after_at(old.row.cloud) if is_rented and not vacancy.target else math.inf
+        return launch_with_twin(first, twin, delay, launcher.end)
+
+    def _name(self, vacancy: Vacancy) -> str:
+        """Return the name of a cluster that takes the place of another, or of some of its nodes."""
+        if vacancy.is_whole and vacancy.cluster.connection.is_lost:
+            return vacancy.cluster.row.name
+        return self._next_name()
+
+    def _next_name(self) -> str:
+        with self._lock:
+            self._serial += 1
+            return f"{self._pool.name}-r{self._serial}"
+
+    def _retire(self, vacancy: Vacancy) -> None:
+        """Wait until the replaced nodes have ended their calls, and give their machines back."""
+        members, cluster = self._pool.members, vacancy.cluster
+        while any(node.batches and node.engine for node in vacancy.nodes):
+            if cluster.connection.is_lost or self._stopped.wait(DRAIN_TICK_SECONDS):
+                break
+        for node in vacancy.nodes:
+            members.remove(node)
+        if not vacancy.is_whole:
+            self._give_up(vacancy)
+            return
+        members.leave(cluster)
+        with contextlib.suppress(SkyError):
+            self._launcher.discard(cluster)
+
+    @staticmethod
+    def _give_up(vacancy: Vacancy) -> None:
+        for node in vacancy.nodes:
+            give_up_machine(vacancy.cluster, node.cluster_rank, _REPLACED)
+
+    def _report_failure(self, vacancy: Vacancy, error: SkyError, delay: float) -> None:
+        names, text = ", ".join(map(str, vacancy.ranks)), error.message.splitlines()[0]
+        when = (
+            _("no other is asked for")
+            if math.isinf(delay)
+            else _("asked again in {delay:.0f} s").format(delay=delay)
+        )
+        note = _("no machine for node {names}: {text}; {when}").format(
+            names=names, text=text, when=when
+        )
+        vacancy.cluster.record_event(note)
+        warnings.warn(_("pool {name}: ").format(name=self._pool.name) + note, stacklevel=2)
+
+    def _abandon(self, vacancy: Vacancy, error: SkyError) -> None:
+        """Let the pool go on without some ranks, or close it where none are left."""
+        if vacancy.is_whole:
+            self._pool.drop(vacancy.cluster, error)
+            return
+        for node in vacancy.nodes:
+            self._pool.members.remove(node)

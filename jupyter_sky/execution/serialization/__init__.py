@@ -1,0 +1,1 @@
+"""Serialization of values and functions that go to engines."""

@@ -1,0 +1,1 @@
+"""Session of a notebook, and what concerns the whole account."""

@@ -1,0 +1,1 @@
+"""Interfaces: Python functions, magics, forms, widgets and the Jupyter server extension."""

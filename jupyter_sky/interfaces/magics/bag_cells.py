@@ -1,0 +1,130 @@
+"""Cells with ``--sweep``: a bag with a job for each combination of values."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.cell_options.values import CellOptions
+from jupyter_sky.base.translation import _
+from jupyter_sky.execution.cells.cell_names import free_names
+from jupyter_sky.workflows.pipelines.run.names import dated_name
+
+
+def run_bag(code: str, options: CellOptions, namespace: MutableMapping[str, Any]) -> Any:
+    """Run a cell as a bag: show its progress, wait for its end, gather what ``-o`` names as lists.
+
+    Parameters
+    ----------
+    code
+        Of the cell.
+    options
+        Its options; with ``--bg`` it is not waited for.
+    namespace
+        Of the notebook: values of ``-i`` are taken from it, and the lists are put there.
+
+    Returns
+    -------
+    BagRun or None
+        The bag of a cell in the background.
+
+    Raises
+    ------
+    SkyUsageError
+        An option is given that bags do not have, or a value cannot be evaluated.
+    SkyBagFailed
+        Jobs have failed: the others' results are kept, and no lists are put.
+    """
+    from IPython.display import display
+
+    from jupyter_sky.execution.functions.images.image import Image
+    from jupyter_sky.interfaces.api.jobs import bag, bag_names
+    from jupyter_sky.workflows.bags.queue.application import CellApp
+    from jupyter_sky.workflows.bags.queue.parameters import make_sweep
+
+    _refuse_others(options)
+    outputs = tuple(output.name for output in options.outputs)
+    app = CellApp(code, outputs, _evaluate_inputs(code, options, namespace))
+    label = options.name or "sweep"
+    machines = options.resources.command_line()
+    if options.burst is not None:
+        machines = f"{machines} {options.burst.option()}"
+    run = bag(
+        app,
+        make_sweep(options.ranges),
+        name=dated_name(label, bag_names()),
+        resources=machines,
+        machines=options.at_once,
+        budget=options.max_cost,
+        timeout=options.timeout,
+        retries=options.retries,
+        image=Image(pip=options.pip) if options.pip else None,
+    )
+    if options.background:
+        return run
+    shown = display(run, display_id=True)
+    try:
+        run.wait()
+    except KeyboardInterrupt:
+        run.cancel()
+        raise
+    finally:
+        if shown is not None:
+            shown.update(run)  # a saved notebook shows the end, without a kernel
+    results = run.results()
+    for name in outputs:
+        namespace[name] = [results[number][name] for number in sorted(results)]
+    return None
+
+
+def _evaluate_inputs(
+    code: str, options: CellOptions, namespace: MutableMapping[str, Any]
+) -> dict[str, Any]:
+    """Return the values that all jobs read, by their names."""
+    from jupyter_sky.base.settings.settings import Sky
+
+    values: dict[str, Any] = {}
+    for item in options.inputs:
+        try:
+            values[item.name] = eval(item.expression, dict(namespace))
+        except Exception as error:
+            raise SkyUsageError(
+                _("-i {expression}: {kind}: {error}").format(
+                    expression=item.expression, kind=type(error).__name__, error=error
+                )
+            ) from None
+    if Sky.load().auto_inputs if options.auto is None else options.auto:
+        read = [name for name in free_names(code, namespace) if name not in options.ranges]
+        values |= {name: namespace[name] for name in read if name not in values}
+    return values
+
+
+def _refuse_others(options: CellOptions) -> None:
+    """Refuse options of which a bag would do nothing.
+
+    Raises
+    ------
+    SkyUsageError
+        Names the first of them.
+    """
+    given = {
+        "--cluster": options.cluster,
+        "--on": options.on,
+        "--env": options.env,
+        "--sync": options.sync,
+        "--data": options.data,
+        "--mount": options.mounts,
+        "--out": options.uploads,
+        "--map": options.maps,
+        "--if": options.condition,
+        "--nodes": options.resources.nodes > 1,
+        "-o file:": options.files,
+        "-o NAME!": [output for output in options.outputs if output.keep or output.uri],
+    }
+    for flag, value in given.items():
+        if value:
+            raise SkyUsageError(
+                _("--sweep and {flag} cannot be given together").format(flag=flag),
+                hint=_("a function has more: sky.sweep(function, {...}, image=sky.Image(...))"),
+            )

@@ -1,0 +1,1 @@
+"""Knowledge: offers, refusals, lifetimes and cost."""

@@ -1,0 +1,166 @@
+"""Quotas of accounts, and the tightest of them for a kind of machine at a place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from jupyter_sky.base.requests.quantities import format_vcpus
+from jupyter_sky.base.translation import _, ngettext
+
+QuotaUnit = Literal["vcpus", "gpus"]
+
+
+@dataclass(frozen=True, slots=True)
+class AccountQuota:
+    """Limit of what an account may have at once.
+
+    Attributes
+    ----------
+    cloud : str
+        Name of the cloud.
+    name : str
+        Name of the quota, in the cloud's own words.
+    limit : float
+        Most vCPUs or accelerators at once.
+    unit : str
+        ``vcpus`` or ``gpus``.
+    region : str
+        Where it holds; empty for all regions together.
+    families : tuple of str
+        What counts against it, as `family_names` has it or as a pattern, such as ``p4*``; where
+        the unit is ``gpus``, names of accelerators. Empty for all.
+    spot : bool or None
+        Market that counts; None for both.
+    page : str
+        Address where it can be raised.
+
+    Examples
+    --------
+    >>> quota = AccountQuota("aws", "All P5 Spot Instance Requests", 0, "vcpus", "us-east-1")
+    >>> quota.describe()
+    'All P5 Spot Instance Requests in us-east-1 is 0 vCPUs'
+    """
+
+    cloud: str
+    name: str
+    limit: float
+    unit: QuotaUnit
+    region: str = ""
+    families: tuple[str, ...] = ()
+    spot: bool | None = None
+    page: str = ""
+
+    def describe(self) -> str:
+        """Return name, place and limit in words."""
+        amount = format_amount(self.unit, self.limit)
+        if not self.region:
+            return _("{name} is {amount}").format(name=self.name, amount=amount)
+        text = _("{name} in {region} is {amount}")
+        return text.format(name=self.name, region=self.region, amount=amount)
+
+
+def format_amount(unit: QuotaUnit, count: float) -> str:
+    """Return an amount that a quota counts.
+
+    Examples
+    --------
+    >>> format_amount("vcpus", 96), format_amount("gpus", 1)
+    ('96 vCPUs', '1 GPU')
+    """
+    if unit == "vcpus":
+        return format_vcpus(count)
+    return ngettext("{count:g} GPU", "{count:g} GPUs", 1 if count == 1 else 2).format(count=count)
+
+
+class QuotaTable:
+    """All quotas that are known, by place, family and market.
+
+    Parameters
+    ----------
+    quotas
+        Of all clouds.
+
+    Examples
+    --------
+    >>> table = QuotaTable([AccountQuota("aws", "P", 8, "vcpus", "us-east-1", ("p4*", "p3*"))])
+    >>> families = table.families("aws", "p4d.24xlarge")
+    >>> table.tightest("aws", "us-east-1", families, False, "vcpus").limit
+    8
+    >>> table.tightest("aws", "us-west-2", families, False, "vcpus")
+    """
+
+    def __init__(self, quotas: Iterable[AccountQuota] = ()) -> None:
+        self._found: dict[tuple[str, str, str, QuotaUnit, bool], list[AccountQuota]] = {}
+        self._patterns: dict[str, set[str]] = {}
+        self._families: dict[tuple[str, str], frozenset[str]] = {}
+        for quota in quotas:
+            for key in _keys(quota):
+                self._found.setdefault(key, []).append(quota)
+                if "*" in key[2]:
+                    self._patterns.setdefault(quota.cloud, set()).add(key[2])
+        self.clouds = frozenset(key[0] for key in self._found)
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def families(self, cloud: str, instance_type: str) -> frozenset[str]:
+        """Return the families of quotas that an instance type counts against."""
+        key = cloud, instance_type
+        if key not in self._families:  # each plan asks for a thousand of them
+            names = family_names(cloud, instance_type)
+            patterns = self._patterns.get(cloud, ())
+            matching = {each for each in patterns if any(fnmatchcase(n, each) for n in names)}
+            self._families[key] = names | matching
+        return self._families[key]
+
+    def tightest(
+        self, cloud: str, region: str, families: Collection[str], spot: bool, unit: QuotaUnit
+    ) -> AccountQuota | None:
+        """Return the quota with the lowest limit that machines count against; None without any."""
+        found = [
+            quota
+            for place in {"", region}
+            for family in ("", *families)
+            for quota in self._found.get((cloud, place, family, unit, spot), ())
+        ]
+        return min(found, key=lambda quota: (quota.limit, quota.name), default=None)
+
+
+def family_names(cloud: str, instance_type: str) -> frozenset[str]:
+    """Return the names by which quotas may call the kin of an instance type.
+
+    Examples
+    --------
+    >>> sorted(family_names("aws", "p4d.24xlarge")), sorted(family_names("gcp", "n2d-standard-8"))
+    (['p', 'p4d'], ['n2d'])
+    >>> sorted(family_names("azure", "Standard_D4s_v3"))
+    ['standard', 'standarddsv3']
+    """
+    from jupyter_sky.base.clouds.register import (
+        find_facts,  # which needs the values of this package
+    )
+
+    series = re.split(r"[-._]", instance_type)[0]
+    family = find_facts(cloud).quota_family(instance_type)
+    return frozenset({family_key(family), family_key(series)})
+
+
+def family_key(name: str) -> str:
+    """Return a name as families are compared: clouds spell them in several ways.
+
+    Examples
+    --------
+    >>> family_key("Standard_Ds_v3"), family_key("A100-80GB")
+    ('standarddsv3', 'a10080gb')
+    """
+    return re.sub(r"[\s_-]", "", name).lower()
+
+
+def _keys(quota: AccountQuota) -> Iterator[tuple[str, str, str, QuotaUnit, bool]]:
+    for family in quota.families or ("",):
+        for spot in (False, True) if quota.spot is None else (quota.spot,):
+            yield quota.cloud, quota.region, family_key(family), quota.unit, spot

@@ -1,0 +1,1 @@
+"""Machines: launch, engines, storage, packages and services."""

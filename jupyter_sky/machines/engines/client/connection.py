@@ -1,0 +1,443 @@
+"""Connection of a notebook to a cluster: one ipyparallel client with our protocol.
+
+Cells go out as ``execute_request`` with facts about them in the header; their messages come back
+through a sink of their own, one at a time and unchanged. The client keeps no output: cost is
+linear in what a cell prints, and memory is constant.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from pathlib import Path
+from typing import Any
+
+from ipyparallel import error as ipp_error
+
+from jupyter_sky.base.errors import (
+    SkyClusterLost,
+    SkyEngineLost,
+    SkyError,
+    SkyTimeout,
+    SkyVersionError,
+)
+from jupyter_sky.base.translation import _
+from jupyter_sky.machines.engines.client.cell_execution import CellExecution
+from jupyter_sky.machines.engines.client.client import REPLY_TIMEOUT_SECONDS, DirectClient, Sink
+from jupyter_sky.machines.engines.client.cluster_use import ClusterUse
+from jupyter_sky.machines.engines.client.disconnections import DisconnectionMonitor
+from jupyter_sky.machines.engines.client.waits import wait_result
+from jupyter_sky.machines.engines.wire.messages import Content, Message, cell_label
+
+OUTPUT_CHECK_SECONDS = 5.0
+INTERNAL_OPS = ("ping", "packed")
+"""Requests that this package sends by itself: they are no use of the cluster."""
+MAX_ENDED_SINKS = 500
+"""Number of ended cells that still receive what their threads print."""
+
+
+class ClusterConnection:
+    """Live connection to the controller and the engines of one cluster.
+
+    Parameters
+    ----------
+    cluster
+        Its name, for messages.
+    connection_file
+        The controller's client file on this machine, or a tunnel's checked connection; it holds
+        the key.
+    timeout
+        Seconds to wait for the controller's first answer.
+
+    Raises
+    ------
+    SkyClusterLost
+        Nothing answers there.
+    SkyVersionError
+        The engines run another minor version of Python.
+    """
+
+    def __init__(
+        self, cluster: str, connection_file: Path | dict[str, Any], timeout: float = 10.0
+    ) -> None:
+        self.cluster = cluster
+        self.down_reason: Callable[[], str] = lambda: ""
+        """Reason why the connection is down, while it is and heals."""
+        self.client = _open_client(cluster, connection_file, timeout)
+        # both are kept short by us, not by ipyparallel, which never forgets a message's id
+        self.client.history = _EmptyList()
+        self.use = ClusterUse()
+        self.client.on_widget = lambda: self.use.record("a widget")
+        self._lost = threading.Event()
+        self.lost_reason = ""
+        """Sentence that the cluster is lost, and why; empty until it is declared so."""
+        self._loss: tuple[type[SkyError], str | None, bool] = (SkyClusterLost, None, False)
+        self.on_lost: list[Callable[[], None]] = []
+        """Called when the cluster has been declared lost."""
+        self._waiting: set[Future] = set()
+        self._verified_outputs: set[bytes] = set()
+        self.disconnections = DisconnectionMonitor(self.client)
+        try:
+            self.hello = self.ask_controller("hello")
+            _check_python(cluster, self.hello["python"])
+        except BaseException:
+            self.close()
+            raise
+
+    # -- the controller --------------------------------------------------------------------------
+
+    def ask_controller(
+        self,
+        op: str,
+        timeout: float = REPLY_TIMEOUT_SECONDS,
+        wait_reconnect: bool = True,
+        **content: Any,
+    ) -> Content:
+        """Ask the controller of the cluster.
+
+        Parameters
+        ----------
+        timeout
+            Seconds to wait for an answer.
+        wait_reconnect
+            Wait on while the connection is down: what was asked arrives when it has healed.
+
+        Raises
+        ------
+        SkyClusterLost
+            No answer within `timeout` seconds.
+        """
+        future = self.send_controller_request(op, **content)
+        return self.controller_reply(future, op, timeout, wait_reconnect)["content"]
+
+    def send_controller_request(self, op: str, **content: Any) -> Future:
+        """Send a request to the controller; `controller_reply` waits for the reply."""
+        if self._lost.is_set():
+            raise self.lost_error()
+        return self.client.send_query("sky_request", {"op": op, **content})
+
+    def controller_reply(
+        self,
+        request: Future,
+        op: str,
+        timeout: float = REPLY_TIMEOUT_SECONDS,
+        wait_reconnect: bool = True,
+    ) -> Message:
+        """Return the reply of the controller to a request, as a message with its buffers.
+
+        Raises
+        ------
+        SkyClusterLost
+            No answer within `timeout` seconds, or the controller cannot do that.
+        """
+        while True:
+            try:
+                reply = self.wait(request, timeout)
+                break
+            except FutureTimeout:
+                if wait_reconnect and self.down_reason():
+                    continue
+                raise SkyClusterLost(
+                    _("cluster {cluster} has not answered for {timeout:g} s").format(
+                        cluster=self.cluster, timeout=timeout
+                    )
+                ) from None
+        if "failed" in reply["content"]:
+            reason = reply["content"]["failed"]
+            raise SkyClusterLost(
+                _("cluster {cluster} cannot {op}: {reason}").format(
+                    cluster=self.cluster, op=op, reason=reason
+                )
+            )
+        return reply
+
+    # -- the engines -----------------------------------------------------------------------
+
+    def ranks(self) -> list[int]:
+        """Return the ranks whose engines are connected now."""
+        return sorted(self.client.connected_ranks)
+
+    def wait_ranks(
+        self, ranks: Iterable[int], timeout: float, check_alive: Callable[[], None]
+    ) -> None:
+        """Wait until the engines of `ranks` are connected.
+
+        `check_alive` is called periodically while waiting; it raises when there is no hope.
+        """
+        wanted, deadline, last_check = set(ranks), time.monotonic() + timeout, 0.0
+        while not wanted <= self.client.connected_ranks:
+            now = time.monotonic()
+            if now > deadline:
+                raise SkyEngineLost(
+                    _(
+                        "engine {wanted} of cluster {cluster} has not come up within {timeout:g} s"
+                    ).format(
+                        wanted=min(wanted - self.client.connected_ranks),
+                        cluster=self.cluster,
+                        timeout=timeout,
+                    )
+                )
+            if now - last_check > 0.25:
+                last_check = now
+                check_alive()
+                self._refresh_engines()
+            time.sleep(0.005)
+        unproven = [rank for rank in wanted if self._ident(rank) not in self._verified_outputs]
+        if unproven:
+            busy = {e["rank"] for e in self.ask_controller("engines")["engines"] if e["running"]}
+            self.client.is_verifying_outputs = True
+            try:
+                for rank in unproven:
+                    self._verify_output(rank, rank in busy)
+            finally:
+                self.client.is_verifying_outputs = False
+
+    def _refresh_engines(self) -> None:
+        """Ask which engines are connected.
+
+        The registration of an engine during the connection of this client is missed: the hub
+        replies before the client subscribes to notifications.
+        """
+        future = self.client.send_query("connection_request")
+        try:
+            engines = self.wait(future, REPLY_TIMEOUT_SECONDS)["content"]["engines"]
+        except FutureTimeout:
+            return
+        self.client.run_in_loop(lambda: self.client.update_engines(engines))
+
+    def _verify_output(self, rank: int, busy: bool) -> None:
+        """Wait until what an engine prints arrives here.
+
+        ZeroMQ drops what is published before a subscription has made its way to the publisher:
+        the first lines of a first cell would be lost now and then.
+        """
+        ident, deadline = self._ident(rank), time.monotonic() + OUTPUT_CHECK_SECONDS
+        arrived, ports = threading.Event(), None
+        while not busy and not arrived.is_set() and time.monotonic() < deadline:
+            answer = self.wait(
+                self.send_value_request(rank, "ping", sink=lambda __: arrived.set()), 10.0
+            )
+            named_ports = self.reply_content(answer).get("ports")
+            if named_ports and ports is None and self.client.is_local:
+                self.client.connect_directly(rank, ident.decode(), named_ports)
+                arrived.clear()  # outputs must arrive by the route that is used from now on
+            ports = named_ports
+            arrived.wait(0.05)
+        self._verified_outputs.add(ident)
+
+    def execute(
+        self, rank: int, code: str, facts: Mapping[str, object], request: Content, sink: Sink
+    ) -> CellExecution:
+        """Send a cell to one engine.
+
+        Parameters
+        ----------
+        facts
+            Goes with every message of the cell (run, cell, notebook): never a secret.
+        request
+            Goes to the engine only: inputs, outputs, environment.
+        """
+        client = self.client
+        header = client.session.msg_header("execute_request")
+        # text: ipykernel hashes the values of a header
+        header["sky"] = json.dumps({**facts, "rank": rank})
+        msg_id = header["msg_id"]
+        while len(client.sinks) > MAX_ENDED_SINKS:
+            client.sinks.popitem(last=False)
+        content = {
+            "code": code,
+            "silent": False,
+            "store_history": True,
+            "user_expressions": {},
+            "allow_stdin": False,
+            "stop_on_error": False,  # one cell's error must not abort those queued behind it
+        }
+        cell = CellExecution(rank, msg_id, sink)
+        what = cell_label(facts)
+        self.use.record(what)
+        client.sinks[msg_id] = cell.receive
+        client.send_to_engine(
+            self._ident(rank).decode(),
+            "execute_request",
+            content,
+            header=header,
+            metadata={"sky": request},
+            message_future_hook=cell.set_futures,
+        )
+        cell.reply.add_done_callback(lambda __: self.use.record(what))
+        return cell
+
+    def send_value_request(
+        self, rank: int, op: str, buffers: Any = None, sink: Sink | None = None, **content: Any
+    ) -> Future:
+        """Send a ``sky_value`` request; the future gives the reply message."""
+        client = self.client
+        header = client.session.msg_header("sky_value")
+        if sink is not None:
+            client.sinks[header["msg_id"]] = sink
+        engine = self._ident(rank).decode()
+        future = client.send_to_engine(
+            engine, "sky_value", {"op": op, **content}, header=header, buffers=buffers
+        )
+        if op not in INTERNAL_OPS:
+            self.use.record_until_done("variables", future)
+        return future
+
+    def ask_engine(self, rank: int, op: str, **content: Any) -> Content:
+        """Send a ``sky_value`` request and wait for its content."""
+        return self.reply_content(self.wait(self.send_value_request(rank, op, **content)))
+
+    def ask_mount(self, rank: int, timeout: float, **content: Any) -> Content:
+        """Send requests for a mounted dataset, and wait for what it wants next; also in a cell."""
+        engine = self._ident(rank).decode()
+        return self.reply_content(
+            self.wait(self.client.send_mount_request(engine, content), timeout)
+        )
+
+    def reply_content(self, reply: Any) -> Content:
+        """Return the content of a reply, or raise the error in it."""
+        if isinstance(reply, ipp_error.EngineError):
+            raise SkyEngineLost(
+                _("engine {reply} of cluster {cluster} was lost").format(
+                    reply=reply, cluster=self.cluster
+                )
+            )
+        content = reply["content"]
+        if content["status"] != "ok":
+            from jupyter_sky.base import errors
+
+            kind = vars(errors).get(str(content["ename"]))
+            if not (isinstance(kind, type) and issubclass(kind, SkyError)):
+                kind = errors.SkyTransferError
+            raise kind(str(content["evalue"]))
+        return content
+
+    def abort_cells(self, cells: Iterable[CellExecution]) -> None:
+        """Abort cells that have not begun; they end at once."""
+        for cell in cells:
+            if not cell.reply.done() and cell.rank in self.client.engines_by_rank:
+                answer = self.client.send_abort(cell.rank, [cell.msg_id])
+                answer.add_done_callback(cell.on_aborted)
+
+    def _ident(self, rank: int) -> bytes:
+        try:
+            return self.client.engines_by_rank[rank].encode()
+        except KeyError:
+            raise SkyEngineLost(
+                _("engine {rank} of cluster {cluster} is not connected").format(
+                    rank=rank, cluster=self.cluster
+                )
+            ) from None
+
+    # -- waiting ---------------------------------------------------------------------------
+
+    def wait(self, future: Future, timeout: float | None = None) -> Any:
+        """Return a future's result.
+
+        Raises
+        ------
+        SkyClusterLost
+            The cluster is declared lost meanwhile.
+        SkyTimeout
+            There is no answer within `timeout` seconds.
+        """
+        if not future.done():
+            self._waiting.add(future)
+            try:
+                return wait_result(future, timeout)
+            except FutureTimeout:
+                if future.done():
+                    raise
+                raise SkyTimeout(
+                    _("cluster {cluster} has not answered within {timeout:g} s").format(
+                        cluster=self.cluster, timeout=timeout
+                    ),
+                    hint=_("its machines may be cut off, or busy: run the cell again"),
+                ) from None
+            finally:
+                self._waiting.discard(future)
+        return future.result()
+
+    def mark_lost(
+        self,
+        reason: str,
+        hint: str | None = None,
+        kind: type[SkyError] = SkyClusterLost,
+        is_intended: bool = False,
+    ) -> None:
+        """Declare the cluster lost, intended or not: pending waits raise an error."""
+        self.lost_reason = f"cluster {self.cluster} is gone: {reason}"
+        self._loss = kind, hint, is_intended
+        self._lost.set()
+        error = self.lost_error()
+        self.client.fail_pending(error)
+        for future in list(self._waiting):
+            if not future.done():
+                future.set_exception(error)
+        for function in list(self.on_lost):
+            function()
+
+    def lost_error(self) -> SkyError:
+        """Return the error that the cluster is lost."""
+        kind, hint, is_intended = self._loss
+        error = kind(self.lost_reason, hint=hint)
+        if isinstance(error, SkyClusterLost):
+            error.is_intended = is_intended
+        return error
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the cluster has been declared lost."""
+        return self._lost.is_set()
+
+    def close(self) -> None:
+        """Close the sockets; the cluster goes on."""
+        self.disconnections.close()
+        self.client.close(linger=0)
+
+
+def _open_client(
+    cluster: str, connection_file: Path | dict[str, Any], timeout: float
+) -> DirectClient:
+    """Return the client of a cluster, connected to its controller."""
+    from jupyter_sky.machines.engines.wire import connection_file as files
+
+    try:
+        if isinstance(connection_file, dict):
+            return DirectClient(connection_file, timeout=timeout)
+        settings = files.read(connection_file, cluster)
+        return DirectClient(settings, timeout=timeout, folder=connection_file.parent)
+    except (OSError, TimeoutError, ipp_error.TimeoutError) as error:
+        raise SkyClusterLost(
+            _("cluster {cluster} does not answer").format(cluster=cluster)
+        ) from error
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise SkyClusterLost(
+            _("cluster {cluster} does not answer at its address: {error}").format(
+                cluster=cluster, error=error
+            )
+        ) from error
+
+
+class _EmptyList(list):
+    """A list that stays empty."""
+
+    def append(self, item: Any) -> None:
+        pass
+
+
+def _check_python(cluster: str, version: str) -> None:
+    here, there = platform.python_version_tuple()[:2], tuple(version.split(".")[:2])
+    if here != there:
+        raise SkyVersionError(
+            _(
+                "cluster {cluster} runs Python {there}, this notebook {here}: values "
+                "cannot travel between them"
+            ).format(cluster=cluster, there=".".join(there), here=".".join(here)),
+            hint=_("start a cluster from this notebook, or use a kernel of the same minor version"),
+        )

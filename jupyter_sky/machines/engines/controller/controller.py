@@ -1,0 +1,452 @@
+"""Cluster controller (``python -m``): hub, schedulers, supervision of engines, record of outputs.
+
+    python -m jupyter_sky.machines.engines.controller.controller CONFIG.json
+
+One process holds the hub and all schedulers (as threads: a controller of nine processes costs
+three times the memory and half a second of start). It starts the engines, restarts those that
+die, keeps every message that cells print, and ends the cluster when nothing has used it for the
+length of its idle limit: see `jupyter_sky.machines.engines.controller.activity`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jupyter_sky.base.remote.supervisor import descendants, kill_all, unmount_below
+from jupyter_sky.base.remote.supervisor import write_private as write
+from jupyter_sky.machines.engines.controller.activity import Activity, notebook_name
+from jupyter_sky.machines.engines.controller.cluster_engines import ClusterEngines
+from jupyter_sky.machines.engines.controller.deadline import BUDGET_SPENT_REASON, Deadline
+from jupyter_sky.machines.engines.controller.journal import Journal
+from jupyter_sky.machines.engines.controller.logins import LOGIN_POLL_SECONDS, LoginMonitor
+from jupyter_sky.machines.engines.controller.runs import Run, Runs
+from jupyter_sky.machines.engines.node import outgoing_files
+from jupyter_sky.machines.engines.node.current_cell import CurrentCell
+from jupyter_sky.machines.engines.node.engine import import_dependencies
+from jupyter_sky.machines.engines.node.engine_process import load_config
+from jupyter_sky.machines.engines.node.keepalive import KeepAlive
+from jupyter_sky.machines.engines.node.metrics import PERIOD_SECONDS, MetricsHistory, NodeMetrics
+from jupyter_sky.machines.engines.node.overlay import FOLDER, PackageOverlay
+from jupyter_sky.machines.engines.wire.messages import (
+    CellFacts,
+    ClusterConfig,
+    Content,
+    Message,
+    NoticeRecord,
+    cell_label,
+)
+
+if TYPE_CHECKING:
+    from jupyter_sky.machines.engines.controller.shared_state_process import SharedStateProcess
+    from jupyter_sky.machines.engines.node.service_processes import ClusterEngine
+
+SUPERVISOR_KILLED = "its supervisor was killed"
+START_SECONDS = 120.0
+"""The start of a cluster is a use of it until all engines are up, for so long at most."""
+
+
+class ClusterController:
+    """State of one cluster, and handlers for the requests of its notebooks.
+
+    Parameters
+    ----------
+    config
+        ``directory``, ``cluster``, ``nodes``, ``idle`` (seconds), ``cpus`` (a list of CPU
+        numbers a rank, or None) and ``memory`` (GiB an engine, or None). Engines of ranks in
+        ``elsewhere`` are on other nodes, which reach this one at ``private``.
+    loaded
+        This process has loaded what engines need: the first ones are forked from it.
+    """
+
+    def __init__(self, config: ClusterConfig, config_path: Path, loaded: bool = False) -> None:
+        self.config, self.directory = config, Path(config["directory"])
+        self.journal = Journal(self.directory / "journal")
+        now = time.monotonic()
+        self.activity = Activity(float(config["idle"]), now)
+        self._start_limit = now + START_SECONDS
+        self.deadline = Deadline()
+        self.runs = Runs()
+        # a shell on the notebook's own machine belongs to its user, and not for this cluster
+        self._logins = LoginMonitor(self.directory, bool(config.get("tunnel")))
+        self.keepalive = KeepAlive(self.directory / "supervisor.json")
+        self._last_output: tuple[float, CellFacts] | None = None
+        self.stopping = ""
+        self.parent = os.getppid()
+        self.engines = ClusterEngines(config, config_path, loaded)
+        self.engines.on_death = self._on_engine_death
+        self._tunnel_server = self._start_tunnel_server() if config.get("tunnel") else None
+        self._shared_state: SharedStateProcess | None = None
+        self._data_engines: dict[str, ClusterEngine] = {}
+        cpus = config.get("cpus") or [None] * config["nodes"]
+        self._metrics = NodeMetrics([cpus[rank] for rank in self.engines.local_ranks])
+        self._history = MetricsHistory()
+        self._notices: dict[int, list[NoticeRecord]] = {}
+        self._silent: list[int] = []
+        self.unregister: Callable[[int], None] = lambda rank: None
+        self.publish_notices: Callable[[Content], None] = lambda notices: None
+        self.drain_outputs: Callable[[], None] = lambda: None
+        self.stop_loop: Callable[[], None] = lambda: None
+
+    def _start_tunnel_server(self) -> subprocess.Popen:
+        """Start the tunnel server, for notebooks on other machines."""
+        command = [
+            sys.executable,
+            "-m",
+            "jupyter_sky.machines.engines.controller.tunnel_server",
+            "serve",
+            str(self.directory),
+        ]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+
+    def publish_controller(self) -> None:
+        """Send the address of the controller to engines on other nodes."""
+        self.engines.publish_controller(self._history.add)
+
+    # -- periodic checks ---------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Check engines, limits of runs, idle time and keep-alive."""
+        if self.stopping:
+            return
+        now = time.monotonic()
+        self.keepalive.renew()
+        for rank, sample in zip(self.engines.local_ranks, self._metrics.tick(), strict=False):
+            self._history.add(rank, sample)
+        if reason := self._check_engines(now):
+            self.stop(reason)
+            return
+        if self._tunnel_server is not None and self._tunnel_server.poll() is not None:
+            self._tunnel_server = self._start_tunnel_server()
+        if self._shared_state is not None:
+            self._shared_state.tick()
+        self._stop_overdue_runs()
+        self._record_uses(now)
+        if reason := self._end_reason(now):
+            self.stop(reason)
+
+    def _check_engines(self, now: float) -> str:
+        """Check engines and nodes; return the reason why the cluster cannot go on, if any."""
+        if reason := self.engines.check_nodes(self._history.add):
+            return reason
+        self._check_notices()
+        self._read_current_cells()
+        if reason := self.engines.replace_dead():
+            return reason
+        self.engines.check_memory(now)
+        return ""
+
+    def _check_notices(self) -> None:
+        """Tell notebooks at once of notices that have changed, and of nodes that are silent."""
+        notices, silent = self.engines.notices(), self.engines.silent()
+        if (notices, silent) != (self._notices, self._silent):
+            self._notices, self._silent = notices, silent
+            self.publish_notices({"notices": self._describe_notices(), "silent": silent})
+
+    def _describe_notices(self) -> Content:
+        return {str(rank): found for rank, found in self._notices.items()}
+
+    def _stop_overdue_runs(self) -> None:
+        """Interrupt runs that are past their limit, and kill those that go on."""
+        for run, facts, kill in self.runs.iter_overdue():
+            for engine in self.engines.running(run, facts["ranks"]):
+                if kill:
+                    limit = facts.get("limit") or 0.0
+                    engine.kill(f"its cell went on after the {limit:g} s that it was allowed")
+                else:
+                    engine.signal(signal.SIGINT)
+
+    def _record_uses(self, now: float) -> None:
+        """Write the outputs of cells to disk, and record cells and logins as uses."""
+        if now < self._start_limit:
+            self.activity.record_use("its start", now)
+            if self.engines.are_registered():
+                self._start_limit = now
+        running = dict(self.runs.running())
+        self.journal.flush(running.keys())
+        for run in running.values():
+            self.activity.record_use(_describe_cell(run.facts), now)
+        if self._last_output is not None:  # a cell that is shorter than a tick is not seen running
+            at, facts = self._last_output
+            self.activity.record_use(_describe_cell(facts), at)
+            self._last_output = None
+        for login in self._logins.poll(now):
+            self.activity.record_use(str(login), now - login.idle)
+
+    def _end_reason(self, now: float) -> str:
+        """Return the reason why the cluster is to end now, if any."""
+        if os.getppid() != self.parent:
+            return SUPERVISOR_KILLED
+        if self.deadline.is_over():
+            return BUDGET_SPENT_REASON
+        return "idle" if self.activity.seconds_left(now) < 0 else ""
+
+    def _describe_use(self) -> Content:
+        """Return current uses, last use and idle time left."""
+        cells = [_describe_cell(run.facts) for _, run in self.runs.running()]
+        shells = [str(login) for login in self._logins.current if login.idle <= LOGIN_POLL_SECONDS]
+        return self.activity.report(time.monotonic(), cells, shells)
+
+    def _read_current_cells(self) -> None:
+        """Read the current-cell files of the engines."""
+        for engine in self.engines.by_rank.values():
+            before, now = engine.cell, engine.read_cell(self.directory)
+            if now == before:
+                continue
+            engine.cell = now
+            if before is not None and (run := self.runs.get(before.facts["run"])):
+                run.mark_finished(before.msg_id)
+            if now is not None and not now.facts.get("call"):
+                self._record_cell(now, engine_lives=True).mark_started()
+
+    def _record_cell(self, cell: CurrentCell, engine_lives: bool) -> Run:
+        """Return the run of a cell; requests on direct routes do not pass the controller."""
+        run = self.runs.get(cell.facts["run"])
+        if run is None or cell.msg_id not in run.ranks:
+            for old in self.runs.record_sent(cell.facts, cell.msg_id, engine_lives):
+                self.journal.forget(old)
+        run = self.runs.get(cell.facts["run"])
+        assert run is not None
+        return run
+
+    def _on_engine_death(self, rank: int) -> None:
+        """Fail the cells of an engine, and unregister it."""
+        self.runs.mark_rank_lost(rank)
+        self.unregister(rank)
+
+    def stop(self, reason: str) -> None:
+        """End the cluster and its processes; the supervisor kills any that remain."""
+        if self.stopping:
+            return
+        self.stopping = reason
+        with suppress(OSError):  # a full disk must not keep the cluster up
+            write(self.directory / "ended.json", {"time": time.time(), "reason": reason})
+        self.engines.stop()
+        kill_all(descendants(os.getpid()))
+        unmount_below(self.directory)
+        self.drain_outputs()  # what was printed last
+        self.journal.flush(())
+        self.stop_loop()
+
+    def on_signal(self) -> None:
+        """End because of a signal: a user's, or the system's when the supervisor is gone."""
+        self.stop("stopped" if os.getppid() == self.parent else SUPERVISOR_KILLED)
+
+    # -- messages of cells -------------------------------------------------------------------------
+
+    def on_request(self, message: Message, engine_lives: bool) -> None:
+        """Record a cell on its way to an engine."""
+        facts, header = _facts(message["header"]), message["header"]
+        if facts and header["msg_type"] == "execute_request":
+            self._record_cell(CurrentCell(header["msg_id"], facts), engine_lives)
+
+    def on_reply(self, message: Message) -> None:
+        """Record the end of a cell on one engine."""
+        facts = _facts(message["parent_header"])
+        run = self.runs.get(facts["run"]) if facts else None
+        if run is not None:
+            self.runs.record_reply(run, message["parent_header"]["msg_id"], message["content"])
+
+    def on_output(self, message: Message) -> None:
+        """Record an output of a cell, and the last one as such; its content is packed JSON."""
+        facts = _facts(message["parent_header"])
+        if not facts:
+            self._record_call_output(message)
+            return
+        self._last_output = (time.monotonic(), facts)
+        kind = message["header"]["msg_type"]
+        if kind == "status":
+            if _unpack(message["content"])["execution_state"] == "idle":
+                cell = CurrentCell(message["parent_header"]["msg_id"], facts)
+                self._record_cell(cell, facts["rank"] in self.engines.by_rank).mark_finished(
+                    cell.msg_id, quiet=True
+                )
+            return
+        run = self.runs.get(facts["run"])
+        if run is not None and kind == "error":
+            run.mark_failed(_unpack(message["content"])["ename"])
+        self.journal.append(facts["run"], facts["rank"], kind, message["content"])
+
+    def _record_call_output(self, message: Message) -> None:
+        """Record an output of a call of a pool, if it is one."""
+        text = (message["parent_header"] or {}).get("sky_calls")
+        if text:
+            facts, kind = json.loads(text), message["header"]["msg_type"]
+            self.journal.append(facts["run"], facts["rank"], kind, message["content"])
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def handle_request(self, content: Content) -> Content:
+        """Handle one request of a notebook or of an observer."""
+        self._read_current_cells()
+        return getattr(self, f"_op_{content['op']}")(content) or {}
+
+    def _op_hello(self, content: Content) -> Content:
+        from jupyter_sky._version import __version__
+
+        return {
+            "cluster": self.config["cluster"],
+            "python": platform.python_version(),
+            "version": __version__,
+            "nodes": len(self.engines.by_rank),
+            "running": [run for run, _ in self.runs.running()],
+        }
+
+    def _op_beat(self, content: Content) -> Content:
+        """Record the heartbeat of a notebook."""
+        if content.get("idle"):
+            self.activity.idle = float(content["idle"])
+        if "left" in content:
+            self.deadline.set(content["left"])
+        if content.get("notebook"):
+            what, uses = content.get("what", ""), content.get("uses", "")
+            now = time.monotonic()
+            self.activity.record_heartbeat(content["notebook"], now, content.get("ago"), what, uses)
+        notices = self._describe_notices()
+        return {"stopping": self.stopping, "notices": notices, **self._describe_use()}
+
+    def _op_deadline(self, content: Content) -> Content:
+        """Set the deadline of the cluster: the time until which the day's budget lasts."""
+        self.deadline.set(content["left"])
+        return {"left": self.deadline.seconds_left}
+
+    def _op_use(self, content: Content) -> Content:
+        return self._describe_use()
+
+    def _op_extend(self, content: Content) -> Content:
+        """Keep an idle cluster up for some seconds."""
+        self.activity.keep_until(time.monotonic() + float(content["seconds"]))
+        return self._describe_use()
+
+    def _op_metrics(self, content: Content) -> Content:
+        return {
+            "at": time.time(),
+            "period": PERIOD_SECONDS,
+            **self._describe_use(),
+            "running": [run for run, _ in self.runs.running()],
+            "nodes": self._history.nodes(),
+        }
+
+    def _op_journal(self, content: Content) -> Content:
+        # the state first: what comes between the two would be left out otherwise
+        run = self.runs.get(content["run"])
+        status = run.status if run else "unknown"
+        entries, following = self.journal.read(content["run"], content["start"])
+        return {
+            "entries": entries,
+            "next": following,
+            "status": status,
+            "ended": run.ended if run else None,
+        }
+
+    def _op_interrupt(self, content: Content) -> Content:
+        """Interrupt a run; return the ranks that execute it."""
+        engines = self.engines.running(content["run"], content["ranks"])
+        for engine in engines:
+            engine.signal(signal.SIGINT)
+        return {"interrupted": [engine.rank for engine in engines]}
+
+    def _op_kill(self, content: Content) -> Content:
+        """Kill the engines that execute a run; they are replaced."""
+        engines = self.engines.running(content["run"], content["ranks"])
+        for engine in engines:
+            engine.kill(content.get("why", "it was told to"))
+        return {"killed": [engine.rank for engine in engines]}
+
+    def _op_give_up(self, content: Content) -> Content:
+        """Expect nothing more of nodes: their machines have ended, or a pool has replaced them."""
+        self.engines.give_up(content["ranks"], content["why"])
+        return {}
+
+    def _op_approve_end(self, content: Content) -> Content:
+        """Let the cloud take this machine away now: a run on it, alone, has saved its state."""
+        return {"approved": self.engines.approve_end(content["run"])}
+
+    def _op_shared_state(self, content: Content) -> Content:
+        """Return the endpoint of the shared state and the ports for rendezvous."""
+        if self._shared_state is None:
+            from jupyter_sky.machines.engines.controller.shared_state_process import (
+                SharedStateProcess,
+            )
+
+            folder = Path(self.config["directory"])
+            self._shared_state = SharedStateProcess(self.config.get("private", ""), folder)
+        return {**self._shared_state.endpoint, "is_used": self._shared_state.is_used}
+
+    def _op_data_engine(self, content: Content) -> Content:
+        """Start a data engine on the nodes, or return how far it is."""
+        name = content["engine"]
+        if name not in self._data_engines:
+            from jupyter_sky.machines.engines.node.service_processes import ClusterEngine
+
+            server = self.engines.agent_server
+            self._data_engines[name] = ClusterEngine(
+                name,
+                self.config,
+                lambda rank, order: server.send_command(rank, op="data_engine", order=order),
+                lambda: server.data_engines if server else {},
+                lambda: server.lost if server else (),
+            )
+        return self._data_engines[name].request(content["version"], content["start"])
+
+    def _op_engines(self, content: Content) -> Content:
+        return {"engines": self.engines.describe()}
+
+    def _op_outgoing(self, content: Content) -> Content:
+        """Find or read files of this node, also while a cell runs; see `outgoing_files`."""
+        if content["do"] == "read":
+            self.activity.record_use("files", time.monotonic())
+        is_confined = bool(content.get("is_confined"))
+        folder = self.directory / "work" if is_confined else self.engines.working_folder()
+        reply, data = outgoing_files.answer(folder, content, is_confined)
+        return reply | {"buffers": data}
+
+
+def _describe_cell(facts: CellFacts) -> str:
+    """Return the name of a cell and of its notebook."""
+    what, notebook = cell_label(facts), facts.get("notebook")
+    return f"{what} of {notebook_name(notebook)}" if notebook else what
+
+
+def _facts(header: Content) -> CellFacts | None:
+    """Return the metadata that a notebook put into the header of a cell's messages."""
+    text = header.get("sky") if header else None
+    return json.loads(text) if text else None
+
+
+def _unpack(content: bytes | memoryview) -> Content:
+    """Return the content of an output message from its JSON."""
+    return json.loads(bytes(content).decode(errors="replace"))
+
+
+def main(argv: list[str]) -> None:
+    """Start the engines at once, and the controller while they load."""
+    path = Path(argv[0])
+    config = load_config(path)
+    several = config["nodes"] - len(config.get("elsewhere", ())) > 1
+    if several:
+        import_dependencies()
+    controller = ClusterController(config, path, loaded=several)
+    try:
+        if config.get("keeps_environment"):
+            PackageOverlay(controller.directory / FOLDER).create()
+        from jupyter_sky.machines.engines.controller.hub import (
+            run_controller,  # takes long: engines start meanwhile
+        )
+
+        run_controller(controller)
+    finally:
+        controller.stop("ended")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,39 @@
+"""Extensions of an engine: parts that other rooms add, imported at the first message for one."""
+
+from __future__ import annotations
+
+import contextlib
+from importlib import import_module
+from typing import Any
+
+from jupyter_sky.machines.engines.wire.messages import Content
+
+CALLS = "jupyter_sky.execution.functions.node.node_worker:NodeWorker"
+DATA_ENGINES = "jupyter_sky.machines.services.cell_engines:CellEngines"
+
+
+class EngineExtension:
+    """Part of an engine's kernel; a subclass overrides the messages that are for it."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+
+    def handle_commands(self, ident: Any, message: Content) -> None:
+        """Handle the commands of a control message, in the thread of the control channel."""
+        raise NotImplementedError
+
+    def receive_blob(self, stream: Any, ident: Any, parent: Content) -> None:
+        """Receive a part of a blob, in the main thread."""
+        raise NotImplementedError
+
+    def around(
+        self, engine: str | None, page: str, number: int
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return the context in which a cell runs."""
+        return contextlib.nullcontext()
+
+
+def load_extension(path: str, kernel: Any) -> EngineExtension:
+    """Return an extension of a kernel by ``module:class``."""
+    module, __, name = path.partition(":")
+    return getattr(import_module(module), name)(kernel)

@@ -1,0 +1,401 @@
+"""Kernel inside an engine: execution of cells, transfer of values, commands of pools."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import threading
+import time
+import traceback
+import uuid
+from collections import deque
+from collections.abc import Iterator, Mapping, Set
+from concurrent.futures import Future
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ipykernel.kernelapp import IPKernelApp
+from ipykernel.kernelbase import Kernel
+from ipyparallel.engine.kernel import IPythonParallelKernel
+
+from jupyter_sky.machines.engines.node import threads
+from jupyter_sky.machines.engines.node.cell_history import CellHistory
+from jupyter_sky.machines.engines.node.cell_transforms import install_cell_transforms
+from jupyter_sky.machines.engines.node.current_cell import CurrentCellFile
+from jupyter_sky.machines.engines.node.extensions import (
+    CALLS,
+    DATA_ENGINES,
+    EngineExtension,
+    load_extension,
+)
+from jupyter_sky.machines.engines.node.namespace import EngineNamespace
+from jupyter_sky.machines.engines.node.output_counter import OutputCounter
+from jupyter_sky.machines.engines.node.overlay import NOTE, PackageOverlay, refuse_conda
+from jupyter_sky.machines.engines.node.shown_errors import ShownErrors
+from jupyter_sky.machines.engines.node.streams import BoundedOutStream
+from jupyter_sky.machines.engines.wire.error_serialization import describe_error
+from jupyter_sky.machines.engines.wire.messages import Content, Message
+from jupyter_sky.machines.engines.wire.private_sockets import PrivateSockets
+
+STATUS_MIN_SECONDS = 0.05
+"""Longer cells publish their end, so that the controller knows that all output has passed."""
+
+
+class _NoChannelThread:
+    """Stand-in for ipykernel's shell channel thread, which an engine does not have.
+
+    ipykernel 7.1 and later read ``shell_channel_thread.parent_thread`` in every cell with a
+    top-level await, and never answer when it is None. This is false, as None was, and names the
+    main thread.
+    """
+
+    parent_thread = threading.main_thread()
+
+    def __bool__(self) -> bool:
+        return False
+
+
+Base: Any = IPythonParallelKernel
+"""Its traits have no types that a checker could follow."""
+
+
+class SkyKernel(Base):
+    """ipyparallel kernel that knows which notebook cell it runs."""
+
+    cell_file: CurrentCellFile
+    overlay: PackageOverlay | None = None
+    """Packages of cells, where the engine shares the environment of the notebook."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        self._busy_since = 0.0
+        super().__init__(**kwargs)
+        if getattr(self, "shell_channel_thread", self) is None:
+            self.shell_channel_thread = _NoChannelThread()
+        self.shell_handlers["sky_value"] = self.sky_value
+        self._ports: list[int | str] = []
+        self.output_counter = OutputCounter(self.session)
+        self.iopub_socket.on_forwarded = self.output_counter.count_forwarded
+        self.output_counter.wait_for_room = self.iopub_socket.wait_for_room
+        self._node_worker: EngineExtension | None = None
+        self._data_engines: EngineExtension | None = None
+        self.shell_handlers["sky_blob"] = lambda *request: self.node_worker.receive_blob(*request)
+        self._started_ids: deque[str] = deque(maxlen=1000)
+        self._abort_lock = threading.Lock()
+        # IPython's own end the process, and with it every variable
+        self.shell.user_ns.update(exit=sys.exit, quit=sys.exit)
+        _set_module_attributes(self.shell)
+        IPKernelApp.init_pdb(self)  # the debugger of a notebook's kernel, as that starts it
+        if self.overlay is not None:
+            refuse_conda(self.shell)
+        self.engine_namespace = EngineNamespace(self.shell.user_ns, self.shell.displayhook)
+        self.cell_history = CellHistory(self.shell)
+        os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+        shell = self.shell
+        install_cell_transforms(shell)
+        threads.inherit_parents(
+            lambda: (self, sys.stdout, sys.stderr, shell.displayhook, shell.display_pub)
+        )
+        self._errors = ShownErrors(shell)
+        self.output_counter.describe_error = self._errors.describe
+        shell.set_custom_exc((BaseExceptionGroup,), _show_group)
+        # not the history of the machine's user: cells belong to a notebook somewhere else
+        self.shell.history_manager.enabled = False
+
+    @property
+    def _supports_kernel_subshells(self) -> bool:
+        return False
+
+    def _publish_status(self, status: str, channel: str, parent: Any = None) -> None:
+        """Write the cell to the current-cell file; publish only the end of one that lasts.
+
+        The messages of a quick cell are not needed: its reply has the number of its outputs.
+        """
+        if channel != "shell":
+            super()._publish_status(status, channel, parent)
+        elif status == "busy":
+            header = self.get_parent("shell")["header"]
+            if header["msg_type"] == "execute_request" and "sky" in header:
+                self.cell_file.write(header["msg_id"], header["sky"])
+                self._busy_since = time.monotonic()
+        elif self._busy_since:
+            self.cell_file.clear()
+            lasted, self._busy_since = time.monotonic() - self._busy_since, 0.0
+            if lasted > STATUS_MIN_SECONDS:
+                super()._publish_status(status, channel, parent)
+
+    def _publish_execute_input(self, *args: object) -> None:
+        """Publish nothing: the notebook knows its own cell."""
+
+    def set_parent(self, ident: Any, parent: Message, channel: str = "shell") -> None:
+        """Set the message being handled; outputs still belong to the last cell."""
+        if parent["header"]["msg_type"] == "sky_value":
+            Kernel.set_parent(self, ident, parent, channel)
+        else:
+            super().set_parent(ident, parent, channel)
+
+    # -- cells -----------------------------------------------------------------------------
+
+    def should_handle(self, stream: Any, msg: Message, idents: Any) -> bool:
+        """Return whether a message was not aborted, and record that it has begun."""
+        with self._abort_lock:
+            begins = super().should_handle(stream, msg, idents)
+            if begins:
+                self._started_ids.append(msg["header"]["msg_id"])
+        return begins
+
+    def abort_request(self, stream: Any, ident: Any, parent: Message) -> None:
+        """Abort cells that have not begun, and reply at once with their ids."""
+        with self._abort_lock:
+            waiting = [
+                msg_id for msg_id in parent["content"]["msg_ids"] if msg_id not in self._started_ids
+            ]
+            self.aborted |= set(waiting)
+        content = {"status": "ok", "waiting": waiting}
+        self.session.send(stream, "abort_reply", content=content, parent=parent, ident=ident)
+
+    async def do_execute(self, *args: Any, **kwargs: Any) -> Content:
+        """Run a cell; with ``metadata['sky']`` also receive its inputs and return its outputs."""
+        # taken out of the message, which cells and their hooks can see: it may hold secrets
+        request = self.get_parent("shell").get("metadata", {}).pop("sky", None)
+        if request is None:
+            return await super().do_execute(*args, **kwargs)
+        cell = self.get_parent("shell")["header"]["msg_id"]
+        self.output_counter.begin(cell)
+        self._errors.begin_cell(request.get("error_shown_by", "engine"))
+        try:
+            with self.shell.builtin_trap:  # packages ask for `get_ipython` when they are imported
+                decisions = self.engine_namespace.bind_inputs(request.get("inputs", {}))
+        except Exception as error:
+            return self._refused_reply(error, self.output_counter.end(cell))
+        before = self.engine_namespace.identities(name for name, _ in request.get("outputs", []))
+        number = request.get("cell", self.shell.execution_count)
+        self.shell.execution_count = number
+        processes = _child_usage()
+        session, texts = request.get("session", ""), request.get("history", {})
+        numbered = self.cell_history.at_cell(number, session, texts)
+        queries = self._around_queries(request, number)
+        with _environment(request.get("env", {})), numbered, queries:
+            reply = await super().do_execute(*args, **kwargs)
+        has_ended_processes = _child_usage() != processes
+        if has_ended_processes and self.overlay is not None and self.overlay.refresh():
+            print(NOTE, file=sys.stderr)
+        if has_ended_processes or BoundedOutStream.has_unread():
+            BoundedOutStream.wait_for_processes()
+        if has_ended_processes or _has_children():
+            self.iopub_socket.wait_for_forks()
+        reply["sky"] = self._outcome(request, reply, before) | {"decisions": decisions}
+        _flush_streams()  # all that the cell has printed is on its way before it is counted
+        reply["sky"]["printed"] = self.output_counter.end(cell)
+        return reply
+
+    def _around_queries(
+        self, request: Content, number: int
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return the context of a cell beside data engines, from the first cell with one on."""
+        engine = request.get("engine")
+        if self._data_engines is None:
+            if engine is None:
+                return contextlib.nullcontext()
+            self._data_engines = load_extension(DATA_ENGINES, self)
+        return self._data_engines.around(engine, request.get("engine_page", ""), number)
+
+    def _refused_reply(self, error: Exception, printed: int) -> Content:
+        return {
+            "status": "error",
+            "ename": type(error).__name__,
+            "evalue": str(error),
+            "traceback": [],
+            "execution_count": self.shell.execution_count,
+            "user_expressions": {},
+            "payload": [],
+            "engine_info": self.get_engine_info(method="execute"),
+            "sky": {"refused": str(error), "printed": printed},
+        }
+
+    def _outcome(
+        self, request: Content, reply: Content, before: Mapping[str, int | None]
+    ) -> Content:
+        result = self.shell.last_execution_result
+        if reply["status"] != "ok":
+            error = result and (result.error_before_exec or result.error_in_exec)
+            if final := self._errors.final:
+                error, reply["ename"], reply["evalue"] = final.error, final.name, final.text
+            # what the cell had made by then, as a cell of the notebook leaves it
+            after = self.engine_namespace.identities(before)
+            made = {name for name in before if after[name] not in (None, before[name])}
+            outputs = self._describe_outputs(request, made)
+            described = describe_error(error) if error else None
+            return {"error": described, "shown": True, "outputs": outputs}
+        outcome: Content = {"outputs": self._describe_outputs(request)}
+        value = result.result if result else None
+        if value is not None:
+            as_data = bool(request.get("as_data"))
+            shown = self.output_counter.shown_result
+            outcome["result"] = self.engine_namespace.describe_result(value, as_data, shown)
+        return outcome
+
+    def _describe_outputs(self, request: Content, names: Set[str] | None = None) -> Content:
+        """Describe the variables of ``-o``; of a cell that failed those with these `names`."""
+        as_data = bool(request.get("as_data"))
+        return {
+            name: self.engine_namespace.describe_output(name, keep, as_data)
+            for name, keep in request.get("outputs", [])
+            if names is None or name in names
+        }
+
+    def sky_value(self, stream: Any, ident: Any, parent: Message) -> None:
+        """Answer a ``sky_value`` request: move, name, list or release values and files."""
+        content = parent["content"]
+        buffers: list[memoryview] = []
+        try:
+            reply: Content
+            if content["op"] == "ping":
+                reply = {"ports": self._direct_ports()}
+                super()._publish_status("idle", "shell", parent)  # heard, it proves the way
+            else:
+                with self.shell.builtin_trap:
+                    reply = self.engine_namespace.handle_request(
+                        content, parent.get("buffers", []), buffers
+                    )
+            reply["status"] = "ok"
+        except Exception as error:
+            reply = {"status": "error", "ename": type(error).__name__, "evalue": str(error)}
+        self.session.send(
+            stream, "sky_reply", reply, parent=parent, ident=ident, buffers=buffers or None
+        )
+
+    def _direct_ports(self) -> list[int | str]:
+        """Return the ports at which notebooks on this machine reach this engine directly.
+
+        The last one, of what it prints, is the name of a socket in the cluster's folder.
+        """
+        if not self._ports and not self.parent.curve_serverkey:
+            outputs, commands = Future(), Future()
+            thread = self.iopub_socket  # it is the thread that owns the socket of this name
+            thread.schedule(lambda: outputs.set_result(self._bind_outputs(thread.socket)))
+            control = self.control_stream
+            control.io_loop.add_callback(lambda: commands.set_result(_bind(control.socket)))
+            requests = _bind(self.shell_stream.socket)
+            self._ports = [requests, commands.result(5.0), outputs.result(5.0)]
+        return self._ports
+
+    def _bind_outputs(self, source: Any) -> int | str:
+        sockets = PrivateSockets(Path(self.cell_file.folder) / "security")
+        if not sockets.is_usable:
+            return _bind(source)
+        name = f"engine-{self.engine_id}-{uuid.uuid4().hex[:8]}"
+        source.bind(sockets.url(name))
+        sockets.close()
+        return name
+
+    # -- functions -------------------------------------------------------------------------
+
+    @property
+    def node_worker(self) -> EngineExtension:
+        """Worker that runs the calls of pools in this engine."""
+        with self._abort_lock:
+            if self._node_worker is None:
+                self._node_worker = load_extension(CALLS, self)
+        return self._node_worker
+
+    def dispatch_control(self, msg: list[Any]) -> Any:
+        """Pass commands to the node worker, other messages to the kernel."""
+        idents, frames = self.session.feed_identities(msg, copy=False)
+        header = frames[1].bytes
+        if b'"sky_commands"' not in header and b'"sky_mount"' not in header:
+            return super().dispatch_control(msg)
+        try:
+            message = self.session.deserialize(frames, content=True, copy=False)
+            if message["msg_type"] == "sky_mount":  # its answer may take a while
+                return self._answer_mount(idents, message)
+            self.node_worker.handle_commands(idents, message)
+        except Exception:
+            self.log.error("a command could not be carried out", exc_info=True)
+        return None
+
+    async def _answer_mount(self, ident: Any, parent: Message) -> None:
+        """Answer the notebook that signs the requests of a mounted dataset."""
+        reply: Content = {"status": "ok"}
+        reply |= await self.engine_namespace.datasets.mounts.answer(parent["content"])
+        self.session.send(self.control_stream, "sky_reply", reply, parent=parent, ident=ident)
+
+
+def _set_module_attributes(shell: Any) -> None:
+    """Set the attributes that the module of a kernel's cells has, and that of an engine lacks."""
+    doc = "Automatically created module for IPython interactive environment"
+    for name, value in vars(ModuleType("__main__", doc)).items():
+        shell.user_ns.setdefault(name, value)
+    # past IPython's own, which puts attributes of the module among the variables
+    object.__setattr__(shell.user_module, "__doc__", doc)
+
+
+def _bind(source: Any) -> int:
+    return source.bind_to_random_port("tcp://127.0.0.1")
+
+
+def _flush_streams() -> None:
+    """Wait until all text is on its way; an interrupt comes too late, for the cell is over."""
+    for stream in (sys.stdout, sys.stderr):
+        is_flushed = False
+        while not is_flushed:
+            with contextlib.suppress(KeyboardInterrupt):
+                stream.flush()
+                is_flushed = True
+
+
+def _child_usage() -> object:
+    """Return resource usage that changes when a child process ends."""
+    try:
+        import resource
+    except ImportError:  # not everywhere
+        return None
+    return resource.getrusage(resource.RUSAGE_CHILDREN)
+
+
+def _has_children() -> bool:
+    """Return whether there are child processes, as far as the system tells."""
+    if not hasattr(os, "waitid"):
+        return True
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Set environment variables for the length of one cell."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _show_group(shell: Any, _kind: Any, error: BaseException, trace: Any, **_: Any) -> list[str]:
+    """Show an exception group with the cell's own lines; IPython prints it with frames of its own.
+
+    Returns
+    -------
+    list of str
+        The lines of the traceback.
+    """
+
+    def cell(match: re.Match) -> str:
+        names = shell.compile.format_code_name(match[1])
+        return f"{names[0]} {names[1]}" if names else match[0]
+
+    text = "".join(traceback.format_exception(type(error), error, trace.tb_next))
+    lines = re.sub(r'File "([^"\n]+)"', cell, text).splitlines()
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
+    shell._showtraceback(type(error), error, lines)
+    return lines

@@ -1,0 +1,414 @@
+"""Namespace of an engine: variables, references and values in transfer."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import importlib
+import importlib.util
+import itertools
+import sys
+import uuid
+from collections.abc import Iterable, MutableMapping
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from IPython.lib.pretty import pretty
+
+from jupyter_sky.base.errors import SkyTransferError
+from jupyter_sky.base.translation import _
+from jupyter_sky.machines.engines.node import environment, file_cache, outgoing_files
+from jupyter_sky.machines.engines.node.figures import enable_figures
+from jupyter_sky.machines.engines.node.files import Workspace
+from jupyter_sky.machines.engines.node.platforms import Platform
+from jupyter_sky.machines.engines.node.sent_modules import sent_modules
+from jupyter_sky.machines.engines.node.sent_packages import SentPackages
+from jupyter_sky.machines.engines.node.sent_values import SentValues
+from jupyter_sky.machines.engines.wire.auto_inputs import AutoInput, Decision, read_offers
+from jupyter_sky.machines.engines.wire.code_sources import register_sources, with_sources
+from jupyter_sky.machines.engines.wire.data_values import encode
+from jupyter_sky.machines.engines.wire.values import INLINE_BYTES, Parcel
+
+if TYPE_CHECKING:
+    from jupyter_sky.machines.engines.node.datasets import EngineDatasets
+
+SPOOL_FOLDER = ".sky-values"
+"""Folder in the engine's own with values on their way to a store."""
+SHOWN_CHARS = 2000
+"""Length to which the text of a value is cut that stays here."""
+DATA_PACKAGES = {
+    "builtins",
+    "collections",
+    "datetime",
+    "decimal",
+    "fractions",
+    "numpy",
+    "pandas",
+    "pathlib",
+    "polars",
+    "pyarrow",
+    "scipy",
+    "uuid",
+    "__main__",
+}
+"""Packages whose values are sent home as a cell's result without being asked for.
+
+Others (figures, widgets, models) may do things when they are unpickled; they stay behind a
+handle until fetched.
+"""
+
+
+class EngineNamespace:
+    """Namespace of an engine, values behind references, and parcels in transfer.
+
+    Parameters
+    ----------
+    namespace
+        The variables of cells.
+    displayhook
+        IPython's hook that keeps the latest results under the names ``_``, ``__`` and ``___``.
+    """
+
+    def __init__(self, namespace: MutableMapping[str, Any], displayhook: Any = None) -> None:
+        self.namespace, self._displayhook = namespace, displayhook
+        self.initial = set(namespace)
+        self.refs: dict[str, Any] = {}
+        self.parcels: dict[str, Parcel] = {}
+        self.sent = SentValues(namespace)
+        self.workspace = Workspace()
+        self.packages = SentPackages(self.workspace)
+        self._numbers = itertools.count(1)
+        # part of references: one of another engine must not be found here
+        self._engine_id = uuid.uuid4().hex[:8]
+
+    @cached_property
+    def datasets(self) -> EngineDatasets:
+        """Datasets that cells read here, and files that they write."""
+        from jupyter_sky.machines.engines.node.datasets import EngineDatasets
+
+        return EngineDatasets(self.workspace.root)
+
+    # -- with a cell ------------------------------------------------------------------------
+
+    def describe_output(self, name: str, keep: bool, as_data: bool = False) -> dict[str, Any]:
+        """Describe a variable for a cell's ``-o``; a small one is included.
+
+        It is packed as `data_values` for a notebook that opens no pickles.
+        """
+        if name not in self.namespace:
+            return {"missing": True}
+        if keep:
+            return self._keep_reference(self.namespace[name])
+        described = self._pack_variable(name, as_data)
+        if "unpicklable" in described:  # cells here can still use it, by its handle
+            described |= self._keep_reference(self.namespace[name])
+        return described
+
+    def identities(self, names: Iterable[str]) -> dict[str, int | None]:
+        """Return the ids of the objects that variables have now; None for those that are not."""
+        space = self.namespace
+        return {name: id(space[name]) if name in space else None for name in names}
+
+    def describe_result(
+        self, value: Any, as_data: bool = False, shown: str = ""
+    ) -> dict[str, Any] | None:
+        """Describe a cell's result; a small and plain one is included.
+
+        The list of all results is none: IPython does not keep it in itself.
+
+        Parameters
+        ----------
+        shown
+            Its text in the cell's outputs, where it has one: a representation may take long, and
+            a cell without `%%sky` makes it once.
+        """
+        if value is self.namespace.get("_oh"):
+            return None
+        if as_data:
+            return self._data_result(value, shown)
+        root = type(value).__module__.partition(".")[0]
+        small = getattr(value, "nbytes", 0)
+        if root in DATA_PACKAGES and isinstance(small, int) and small <= INLINE_BYTES:
+            parcel = Parcel.small(value, INLINE_BYTES)
+            if parcel is not None:
+                return with_sources(parcel.inline(), parcel)
+        return self._keep_reference(value, shown)
+
+    def _data_result(self, value: Any, shown: str) -> dict[str, Any]:
+        size = getattr(value, "nbytes", 0)
+        if isinstance(size, int) and size <= INLINE_BYTES:
+            with contextlib.suppress(SkyTransferError):
+                parcel = encode(value, "the result")
+                if parcel.nbytes <= INLINE_BYTES:
+                    return parcel.inline()
+        return self._keep_reference(value, shown)
+
+    def _keep_reference(self, value: Any, shown: str = "") -> dict[str, Any]:
+        """Store `value` under a number, and describe it."""
+        ref = f"{self._engine_id}-{next(self._numbers)}"
+        self.refs[ref] = value
+        text = _shortened(shown) if shown else _short_repr(value)
+        return {"ref": ref, "type": type(value).__qualname__, "repr": text}
+
+    def _dereference(self, ref: str, name: str) -> Any:
+        if ref in self.refs:
+            return self.refs[ref]
+        raise SkyTransferError(
+            _("{name} is gone: the engine that held it was restarted").format(name=name),
+            hint=_("run the cell that made it again"),
+        )
+
+    def _pack(self, value: Any, name: str, as_data: bool = False) -> dict[str, Any]:
+        try:
+            parcel = encode(value, name) if as_data else Parcel.of(value, name, models=set())
+        except SkyTransferError as error:
+            return {"unpicklable": str(error)}
+        facts: dict[str, Any] = {"digest": "" if as_data else parcel.digest()}
+        if parcel.nbytes <= INLINE_BYTES:
+            return with_sources(parcel.inline() | facts, parcel)
+        held = self._keep_reference(value)
+        self.parcels[held["ref"]] = parcel
+        facts |= {"sizes": parcel.sizes, "module": type(value).__module__.partition(".")[0]}
+        return with_sources(held | facts, parcel)
+
+    def _pack_variable(self, name: str, as_data: bool) -> dict[str, Any]:
+        """Pack a variable that the notebook is to have as well."""
+        described = self._pack(self.namespace[name], name, as_data)
+        if digest := described.get("digest"):
+            # functions are packed with their globals, without which they are compared
+            self.sent.record(name, digest, state="" if "sources" in described else digest)
+        return described
+
+    def bind_inputs(self, inputs: dict[str, dict[str, Any]]) -> dict[str, Decision]:
+        """Bind small values that came with a cell; return what was decided on those of --auto."""
+        offers = read_offers(inputs)
+        # all before the first is opened: one may have a module imported anew that others are from
+        decisions: dict[str, Decision] = {
+            name: self.sent.decide(name, offered) for name, offered in offers.items()
+        }
+        for name, described in inputs.items():
+            register_sources(described.get("sources", ()))
+            if decisions.get(name) not in ("same", "keep"):
+                parcel = Parcel.from_inline(described)
+                self._bind(name, self._load(parcel, name))
+                offered = offers.get(name) or AutoInput(parcel.digest())
+                self.sent.record(name, offered.digest, modules=offered.modules)
+        return decisions
+
+    def _bind(self, name: str, value: Any) -> None:
+        """Bind a variable, or a result of the notebook."""
+        number = name[1:] if name[:1] == "_" else ""
+        if self._displayhook is None or not (number.isdecimal() or name in ("_", "__", "___")):
+            self.namespace[name] = value
+            return
+        # as if made here: IPython no longer updates the latest results where they are another's
+        self._displayhook.shell.push({name: value}, interactive=False)
+        if number.isdecimal():
+            results = self.namespace["_oh"]
+            results[int(number)] = value
+            in_order = sorted(results.items())
+            results.clear()
+            results.update(in_order)
+        else:
+            setattr(self._displayhook, name, value)
+
+    def _load(self, parcel: Parcel, name: str) -> Any:
+        try:
+            value = parcel.load()
+            enable_figures()
+            return value
+        except ModuleNotFoundError as error:
+            raise SkyTransferError(
+                _("{name} cannot be opened on the engine: it needs the module {name2!r}").format(
+                    name=name, name2=error.name
+                ),
+                hint=_("add --pip {name}, or --sync the file that defines it").format(
+                    name=error.name
+                ),
+            ) from error
+        except Exception as error:
+            raise SkyTransferError(
+                _("{name} cannot be opened on the engine: {name2}: {error}").format(
+                    name=name, name2=type(error).__name__, error=error
+                )
+            ) from error
+        finally:  # a function that cloudpickle makes leaves a dict there
+            self.namespace["__builtins__"] = builtins
+
+    # -- requests ---------------------------------------------------------------------------
+
+    def handle_request(
+        self, content: dict[str, Any], received: list, buffers: list
+    ) -> dict[str, Any]:
+        """Handle a request; append buffers of the reply to `buffers`."""
+        return getattr(self, f"_op_{content['op']}")(content, received, buffers) or {}
+
+    def _op_same(self, content: dict, *__: object) -> dict:
+        """Return whether a value must be sent; one of --auto may give way to this engine's."""
+        name = content["name"]
+        if "auto" in content:
+            return {"decision": self.sent.decide(name, AutoInput.from_json(content["auto"]))}
+        return {"decision": "same" if self.sent.has(name, content["digest"]) else "bind"}
+
+    def _op_begin(self, content: dict, *__: object) -> None:
+        self.parcels[content["id"]] = Parcel.empty(content["sizes"])
+
+    def _op_chunk(self, content: dict, received: list, *__: object) -> None:
+        self.parcels[content["id"]].fill(content["start"], received)
+
+    def _op_end(self, content: dict, *__: object) -> None:
+        name, parcel = content["name"], self.parcels.pop(content["id"])
+        register_sources(content.get("sources", ()))
+        self._bind(name, self._load(parcel, name))
+        self.sent.record(name, content["digest"], modules=content.get("modules", ""))
+
+    def _op_pack(self, content: dict, *__: object) -> dict:
+        """Pack the value behind a name or a reference for fetching."""
+        name, as_data = content["name"], bool(content.get("as_data"))
+        if "ref" in content:
+            return self._pack(self._dereference(content["ref"], name), name, as_data)
+        return self._pack_variable(name, as_data) if name in self.namespace else {"missing": True}
+
+    def _op_fetch(self, content: dict, _received: list, buffers: list) -> dict:
+        buffers += self.parcels[content["ref"]].views(content["start"], content["stop"])
+        return {}
+
+    def _op_spool(self, content: dict, *__: object) -> dict:
+        """Write a packed value to a file, from where it is uploaded."""
+        from jupyter_sky.machines.storage.stores.file_parts import file_version
+
+        file = self.workspace.root / SPOOL_FOLDER / content["ref"]
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        with file.open("wb") as stream:
+            stream.write(content["header"].encode())
+            for segment in self.parcels[content["ref"]].segments:
+                stream.write(segment)
+        status = file.stat()
+        return {"path": str(file), "size": status.st_size, "version": file_version(status)}
+
+    def _op_unspool(self, content: dict, *__: object) -> None:
+        """Remove the file of a value, and the packed value."""
+        (self.workspace.root / SPOOL_FOLDER / content["ref"]).unlink(missing_ok=True)
+        self._op_packed(content)
+
+    def _op_packed(self, content: dict, *__: object) -> None:
+        """Drop a parcel that has been fetched; the value stays."""
+        self.parcels.pop(content["ref"], None)
+        if content.get("release", True):
+            self.refs.pop(content["ref"], None)
+
+    def _op_bind(self, content: dict, *__: object) -> dict:
+        """Bind a value of this engine to a name; one of --auto may give way to another."""
+        name, decision = content["name"], "bind"
+        value = self._dereference(content["ref"], name)
+        if "auto" in content:
+            offered = AutoInput.from_json(content["auto"])
+            decision = self.sent.decide_reference(name, value, offered)
+        if decision != "keep":
+            self._bind(name, value)
+        return {"decision": decision}
+
+    def _op_result(self, content: dict, *__: object) -> dict:
+        """Store the result of a cell that the notebook could not unpickle."""
+        return self._keep_reference(self.namespace["_oh"][content["cell"]])
+
+    def _op_names(self, *__: object) -> dict:
+        """List the variables that cells have made, with type, size and a short repr."""
+        found = []
+        for name, value in list(self.namespace.items()):
+            if name in self.initial or name.startswith("_") or name in ("In", "Out"):
+                continue
+            if type(value).__name__ == "module":
+                continue
+            size = getattr(value, "nbytes", None)
+            size = size if isinstance(size, int) else sys.getsizeof(value, 0)
+            found.append([name, type(value).__qualname__, size, _short_repr(value, 60)])
+        return {"names": found}
+
+    def _op_packages(self, content: dict, *__: object) -> None:
+        """Install packages over the engine's own, and import from there first."""
+        without, settings = content.get("without", ()), content.get("settings", {})
+        folder = environment.install_packages(
+            content["packages"], without=without, settings=settings
+        )
+        self.workspace.add_paths([folder])
+
+    def _op_missing(self, content: dict, *__: object) -> dict:
+        """List the modules that cannot be imported here, and the packages that were sent here."""
+        importlib.invalidate_caches()
+        missing = [name for name in content["modules"] if not _is_importable(name)]
+        return {"missing": missing, "sent": self.packages.digests}
+
+    def _op_lacking(self, content: dict, *__: object) -> dict:
+        """List the packages of these names that are not installed here."""
+        return {"lacking": [name for name in content["names"] if not _is_installed(name)]}
+
+    def _op_platform(self, *__: object) -> dict:
+        return {"platform": Platform.current()}
+
+    def _op_lacking_files(self, content: dict, *__: object) -> dict:
+        return {"missing": file_cache.missing_digests(content["known"])}
+
+    def _op_file_parts(self, content: dict, received: list, *__: object) -> None:
+        for (name, start), piece in zip(content["parts"], received, strict=True):
+            self.packages.receiver.add_piece(name, start, piece)
+
+    def _op_sent(self, content: dict, *__: object) -> None:
+        """Import packages from their files, which have all arrived."""
+        self.packages.activate(content["packages"])
+
+    def _op_files(self, content: dict, *__: object) -> dict:
+        return {"missing": self.workspace.missing(content["manifest"])}
+
+    def _op_file(self, content: dict, received: list, *__: object) -> None:
+        self.workspace.write(content["path"], content["start"], content["mode"], received)
+
+    def _op_take_files(self, content: dict, *__: object) -> None:
+        """Take files of a sync from a dataset that has been brought."""
+        self.workspace.take(content["folder"], content["manifest"])
+
+    def _op_outgoing(self, content: dict, _received: list, buffers: list) -> dict:
+        """Find or read files of this node; relative paths are those that cells use now."""
+        reply, data = outgoing_files.answer(Path.cwd(), content)
+        buffers += map(memoryview, data)
+        return reply
+
+    def _op_data(self, content: dict, received: list, buffers: list) -> dict:
+        """Carry out a step of bringing data to this machine, or from it to a store."""
+        return self.datasets.handle(content, received, buffers)
+
+    def _op_synced(self, content: dict, *_: object) -> dict:
+        paths = content.get("paths", ())
+        sent_modules.withdraw(content["written"])
+        forgotten = self.workspace.apply_sync(content["manifest"], content["written"], paths)
+        return {"forgotten": forgotten}
+
+
+def _is_importable(module: str) -> bool:
+    try:
+        return module in sys.modules or importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        metadata.distribution(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _short_repr(value: Any, limit: int = SHOWN_CHARS) -> str:
+    """Return how IPython shows `value`, which spells out no more than a thousand items."""
+    try:
+        text = pretty(value)
+    except Exception as error:
+        text = f"<{type(value).__qualname__}: repr failed with {type(error).__name__}>"
+    return _shortened(text, limit)
+
+
+def _shortened(text: str, limit: int = SHOWN_CHARS) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

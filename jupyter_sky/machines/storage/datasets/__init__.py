@@ -1,0 +1,1 @@
+"""Datasets, caches and mounts."""

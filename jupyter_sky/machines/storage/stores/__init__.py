@@ -1,0 +1,1 @@
+"""Object stores, folders and SSH hosts behind one protocol."""

@@ -1,0 +1,1 @@
+"""Transfers by part, checked and resumable."""

@@ -1,0 +1,427 @@
+"""Transfer of objects between stores: parallel, checked, resumable by part, published whole.
+
+One thread decides; workers move bytes, and a few threads ask the stores. The state of an object
+changes only in the deciding thread, which takes events from one queue.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+from jupyter_sky.base.errors import SkyCancelled
+from jupyter_sky.base.translation import _
+from jupyter_sky.machines.storage.stores.clocks import learn_clocks
+from jupyter_sky.machines.storage.stores.errors import (
+    SkyDiskFull,
+    SkyRequestExpired,
+    SkyStorageError,
+)
+from jupyter_sky.machines.storage.stores.journal import HEARTBEAT, Journal
+from jupyter_sky.machines.storage.stores.object_transfer import (
+    RESTARTS,
+    ObjectTransfer,
+    TransferItem,
+    abort_upload,
+    end_object,
+    find_published,
+    open_object,
+)
+from jupyter_sky.machines.storage.stores.part_worker import NOTHING, PartOutcome
+from jupyter_sky.machines.storage.stores.parts import choose_part_size
+from jupyter_sky.machines.storage.stores.retries import backoff
+from jupyter_sky.machines.storage.stores.store import Checksums, Part, Store, StoredObject
+from jupyter_sky.machines.storage.stores.traffic import Traffic, TransferTraffic, traffic_of
+from jupyter_sky.machines.storage.transfers.events import Events, Failable, attempt
+from jupyter_sky.machines.storage.transfers.flights import Flight, Flights
+from jupyter_sky.machines.storage.transfers.movers import CopyMover, Mover, WorkerMover
+from jupyter_sky.machines.storage.transfers.progress import Counters, Progress
+from jupyter_sky.machines.storage.transfers.published import PublishedObjects
+from jupyter_sky.machines.storage.transfers.remedies import Remedy, remedy_of
+from jupyter_sky.machines.storage.transfers.transfer_values import TransferOptions, TransferResult
+
+__all__ = ["Transfer", "TransferItem", "TransferOptions", "TransferResult"]
+
+OPENING = 4
+"""Requests of the control plane at once."""
+
+TICK = 0.5
+"""Seconds between two reports of progress, and two notes of published objects in the journal."""
+
+
+@dataclass
+class Transfer:
+    """Moves objects from one store to another.
+
+    Parameters
+    ----------
+    source, target : Store
+        From where and to where.
+    items : iterable of TransferItem
+        Objects and their keys in the target.
+    journal : Journal, optional
+        Without one, nothing is resumed after a crash.
+    options : TransferOptions
+        See there.
+    on_progress : callable, optional
+        Takes a `Progress` about twice a second, in the thread of `run`.
+
+    Examples
+    --------
+    >>> items = [TransferItem(obj, obj.key) for obj in source.list("x/")]  # doctest: +SKIP
+    >>> Transfer(source, target, items).run()  # doctest: +SKIP
+    """
+
+    source: Store
+    target: Store
+    items: Iterable[TransferItem]
+    journal: Journal | None = None
+    options: TransferOptions = field(default_factory=TransferOptions)
+    on_progress: Callable[[Progress], None] | None = None
+
+    def __post_init__(self) -> None:
+        self._items = list(self.items)
+        self._begun = [(end, traffic_of(end)) for end in (self.source, self.target)]
+        self._record = PublishedObjects(self.journal, self.source, self.target, self._items)
+        self._events = Events(OPENING)
+        self._waiting = deque(ObjectTransfer(item) for item in self._items)
+        self._ready: deque[ObjectTransfer] = deque()
+        self._uploading: dict[str, ObjectTransfer] = {}
+        self._flights = Flights(self.options.memory)
+        self._failures: list[SkyStorageError] = []
+        self._stop: BaseException | None = None
+        self._abort = False
+        self._skipped = self._unverified = 0
+        self._ticked = self._renewed = time.monotonic()
+        self._counters = Counters(
+            bytes_total=sum(item.source.size for item in self._items),
+            objects_total=len(self._items),
+        )
+
+    def run(self) -> TransferResult:
+        """Carry the transfer out and return when all objects are published.
+
+        Raises
+        ------
+        SkyStorageError
+            Some objects could not be moved; the others were.
+        SkyCancelled
+            `cancel` was called; uploads are kept unless it aborted them.
+        """
+        report = partial(self._events.put, self._on_outcome)
+        self._is_copy = self.target.can_copy_from(self.source)
+        self._mover: Mover = (
+            CopyMover(self.source, report)
+            if self._is_copy
+            else WorkerMover(
+                self.options.read_store or self.source,
+                self.options.write_store or self.target,
+                self.options.start_worker,
+                report,
+            )
+        )
+        if self._is_copy:
+            self._flights.memory = sys.maxsize  # no byte passes through here
+        self._record.start()
+        try:
+            self._skip_published()
+            self._loop()
+        except BaseException as error:  # an interrupt: what is in flight ends, uploads stay
+            self._stop = self._stop or error
+            self._drain()
+        finally:
+            if self._abort or isinstance(self._stop, SkyDiskFull):
+                self._abort_uploads()
+            self._record.note()
+            self._mover.close()
+            self._events.close()
+            self._record.stop(is_whole=not (self._stop or self._failures))
+        return self._finish()
+
+    def cancel(self, *, abort: bool = False) -> None:
+        """Stop after the parts in flight, from any thread.
+
+        Parameters
+        ----------
+        abort : bool
+            Give up the uploads too; else the same transfer goes on with them later.
+        """
+
+        def stop() -> None:
+            self._abort = self._abort or abort
+            self._stop = self._stop or SkyCancelled(_("the transfer was cancelled"))
+
+        self._events.put(stop)
+
+    def progress(self) -> Progress:
+        """Return the state now."""
+        usd = self.options.price(self.traffic())
+        return self._counters.progress(time.monotonic(), usd)
+
+    def traffic(self) -> TransferTraffic:
+        """Return the requests and bytes up to now, those of parts and of all that goes with them.
+
+        Stores that are in use by others besides count theirs here, too.
+        """
+        ends = [traffic_of(end) - begun for end, begun in self._begun]
+        if self.source is self.target:
+            ends[1] = Traffic()
+        return self._counters.traffic + TransferTraffic(ends[0], ends[1])
+
+    # -- the loop
+
+    def _loop(self) -> None:
+        self._fill()
+        while self._flights or self._events.asking or (not self._stop and self._has_work()):
+            self._events.take(self._flights.patience(time.monotonic(), TICK))
+            self._fill()
+            self._tick()
+
+    def _drain(self) -> None:
+        """Take in what is in flight, and start nothing."""
+        self._mover.limit(NOTHING)
+        while self._flights or self._events.asking:
+            self._events.take()
+
+    def _has_work(self) -> bool:
+        return bool(self._waiting or self._ready or self._flights.has_delayed)
+
+    def _fill(self) -> None:
+        """Start what may be started now."""
+        self._mover.limit(NOTHING if self._stop else self._flights.limits)
+        for flight in self._flights.due(time.monotonic()) if not self._stop else ():
+            self._start(flight)
+        while not self._stop and self._start_next():
+            pass
+
+    def _start_next(self) -> bool:
+        """Start the next part or open the next object; return whether more may follow."""
+        while self._ready and not self._ready[0].missing:
+            self._ready.popleft()
+        if not self._ready:
+            return self._open_next()
+        transfer = self._ready[0]
+        part = transfer.missing[0]
+        size = transfer.span(part).size
+        if not self._flights.has_room(size):
+            return False
+        transfer.missing.popleft()
+        self._start(Flight(transfer, transfer.opened, part, size))
+        return True
+
+    def _start(self, flight: Flight) -> None:
+        self._mover.submit(self._flights.start(flight), flight.transfer, flight.part)
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        if now - self._ticked < TICK:
+            return
+        self._ticked = now
+        self._record.note()
+        if self.on_progress:
+            self.on_progress(self.progress())
+        if self.journal and now - self._renewed > HEARTBEAT:
+            self._renewed = now
+            self.journal.renew()
+
+    # -- objects
+
+    def _open_next(self) -> bool:
+        if not self._waiting or self._events.asking >= OPENING:
+            return False
+        transfer = self._waiting.popleft()
+        work, then = partial(self._open, transfer), partial(self._on_opened, transfer)
+        if transfer.size <= self._part_size(transfer):  # asks the store for nothing
+            then(attempt(work))
+        else:
+            self._events.ask(work, then)
+        return True
+
+    def _part_size(self, transfer: ObjectTransfer) -> int:
+        wanted = self.options.part_size or self._mover.part_size
+        return wanted or choose_part_size(transfer.size, self.target.capability)
+
+    def _open(self, transfer: ObjectTransfer) -> None:
+        open_object(
+            transfer,
+            self.source,
+            self.target,
+            part_size=self._part_size(transfer),
+            condition=self.options.condition,
+            journal=self.journal,
+        )
+
+    def _on_opened(self, transfer: ObjectTransfer, error: Failable[None]) -> None:
+        if error:
+            self._remedy(transfer, error)
+            return
+        self._uploading[transfer.item.key] = transfer
+        self._counters.bytes_done += transfer.resumed
+        self._counters.bytes_resumed += transfer.resumed
+        if transfer.is_complete:
+            self._end(transfer)
+        else:
+            self._ready.append(transfer)
+
+    def _end(self, transfer: ObjectTransfer) -> None:
+        def then(result: Failable[StoredObject]) -> None:
+            if isinstance(result, SkyStorageError):
+                self._remedy(transfer, result)
+            else:
+                self._publish(transfer, result)
+
+        work = partial(end_object, transfer, self.target, look=self._is_copy)
+        if transfer.opened.id or self._is_copy:
+            self._events.ask(work, then)
+        else:
+            then(attempt(work))
+
+    def _publish(self, transfer: ObjectTransfer, written: StoredObject) -> None:
+        self._record.add(transfer.item, written)
+        self._counters.objects_done += 1
+        self._unverified += not transfer.is_verified
+        self._forget(transfer)
+
+    def _forget(self, transfer: ObjectTransfer) -> None:
+        self._uploading.pop(transfer.item.key, None)
+        if self.journal and transfer.upload and transfer.upload.id:
+            self.journal.forget(self._record.target_name(transfer.item))
+
+    # -- outcomes of parts, and failures
+
+    def _on_outcome(self, outcome: PartOutcome) -> None:
+        flight, counts = self._flights.land(outcome.id), self._counters
+        counts.bytes_sent += outcome.sent
+        counts.bytes_received += outcome.received
+        counts.requests_read += outcome.reads
+        counts.requests_written += outcome.writes
+        if not flight.is_current:
+            return  # its object began anew meanwhile
+        if outcome.error:
+            self._remedy_part(flight, outcome.sums, outcome.error)
+            return
+        self._flights.parallelism.on_bytes(flight.size, time.monotonic())
+        transfer = flight.transfer
+        crc32c = outcome.sums.crc32c if outcome.sums else None
+        part = Part(flight.part, transfer.span(flight.part), crc32c, outcome.tag)
+        transfer.parts[flight.part] = part
+        counts.bytes_done += flight.size
+        if transfer.is_complete:
+            self._end(transfer)
+
+    def _remedy_part(self, flight: Flight, sums: Checksums | None, error: SkyStorageError) -> None:
+        remedy, now = remedy_of(error), time.monotonic()
+        if remedy is Remedy.SLOW_DOWN:
+            self._flights.parallelism.on_busy(now)
+        if remedy is Remedy.REVIVE and not self._flights:  # all parts of the lost one are back
+            self._mover.revive()
+        if remedy not in (Remedy.RETRY, Remedy.SLOW_DOWN, Remedy.REVIVE):
+            self._remedy(flight.transfer, error, sums)
+        elif flight.attempt >= self.options.attempts:
+            self._stop = self._stop or error
+        else:
+            wait = backoff(flight.attempt, getattr(error, "retry_after", 0.0), random.random())
+            delay = partial(self._flights.delay, flight, now + wait)
+            stores = (self.source, self.target) if isinstance(error, SkyRequestExpired) else ()
+            self._events.ask(partial(learn_clocks, *stores), lambda __: delay())
+
+    def _remedy(
+        self, transfer: ObjectTransfer, error: SkyStorageError, sums: Checksums | None = None
+    ) -> None:
+        remedy = remedy_of(error)
+        if remedy is Remedy.COMPARE:
+            work = partial(find_published, transfer, self.target, sums)
+            self._events.ask(work, partial(self._on_compared, transfer, error))
+        elif remedy is Remedy.RESTART and transfer.restarts < RESTARTS:
+            self._restart(transfer)
+        elif remedy in (Remedy.SKIP, Remedy.RESTART):
+            self._fail(transfer, error)
+        else:
+            self._stop = self._stop or error
+
+    def _on_compared(
+        self, transfer: ObjectTransfer, error: SkyStorageError, there: Failable[StoredObject | None]
+    ) -> None:
+        if isinstance(there, StoredObject):
+            self._counters.bytes_done += transfer.size - transfer.done
+            # where another has written the same, the upload is still open
+            abort = transfer.upload.abort if transfer.upload else lambda: None
+            self._events.ask(abort, lambda __: self._publish(transfer, there))
+        else:
+            self._fail(transfer, error)
+
+    def _restart(self, transfer: ObjectTransfer) -> None:
+        self._counters.bytes_done -= transfer.done
+        self._counters.bytes_total -= transfer.size
+        self._ready = deque(other for other in self._ready if other is not transfer)
+        abort = self._abort_of(transfer)
+
+        def work() -> StoredObject:
+            abort()
+            return self.source.stat(transfer.item.source.key)
+
+        def then(source: Failable[StoredObject]) -> None:
+            if isinstance(source, SkyStorageError):
+                self._fail(transfer, source)
+                return
+            transfer.restart(source)
+            self._counters.bytes_total += transfer.size
+            self._waiting.appendleft(transfer)
+
+        self._events.ask(work, then)
+
+    def _fail(self, transfer: ObjectTransfer, error: SkyStorageError) -> None:
+        """Give up an object; the others go on."""
+        self._failures.append(error)
+        self._give_up(transfer)
+
+    def _give_up(self, transfer: ObjectTransfer) -> None:
+        transfer.missing.clear()
+        self._events.ask(self._abort_of(transfer), lambda __: None)
+
+    def _abort_of(self, transfer: ObjectTransfer) -> Callable[[], None]:
+        """Take the upload from an object; return the function that aborts it."""
+        self._uploading.pop(transfer.item.key, None)
+        upload, transfer.upload = transfer.upload, None
+        if upload is None:
+            return lambda: None
+        name = self._record.target_name(transfer.item)
+        return partial(abort_upload, upload, self.journal, name)
+
+    # -- end
+
+    def _skip_published(self) -> None:
+        """Leave out objects that an earlier run of the same transfer has published."""
+        earlier = self._record.find_earlier(self._items)
+        for transfer in self._waiting:
+            if transfer.item.key in earlier:
+                self._skipped += 1
+                self._counters.objects_done += 1
+                self._counters.bytes_done += transfer.size
+                self._counters.bytes_resumed += transfer.size
+        self._waiting = deque(t for t in self._waiting if t.item.key not in earlier)
+
+    def _abort_uploads(self) -> None:
+        for transfer in list(self._uploading.values()):
+            self._give_up(transfer)
+        self._drain()
+
+    def _finish(self) -> TransferResult:
+        if self._stop:
+            raise self._stop
+        if self._failures:
+            error, count = self._failures[0], len(self._failures)
+            if count > 1:
+                error.hint = f"{count} objects could not be moved; this is the first of them"
+            raise error
+        self._record.clear()
+        if self.on_progress:
+            self.on_progress(self.progress())
+        return TransferResult(
+            self._record.objects, self._skipped, self._unverified, self.progress()
+        )

@@ -1,0 +1,1 @@
+"""Work of many parts: pipelines, bags of jobs and trials."""

@@ -1,0 +1,1 @@
+"""Decisions of a bag: size of the fleet, order of jobs, forecast."""

@@ -1,0 +1,1 @@
+"""Queue of a bag: jobs, their parameters and their outcomes."""

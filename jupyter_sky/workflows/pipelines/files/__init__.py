@@ -1,0 +1,1 @@
+"""Pipelines written as task files."""

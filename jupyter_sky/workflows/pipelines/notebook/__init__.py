@@ -1,0 +1,1 @@
+"""Pipelines written as cells of a notebook."""

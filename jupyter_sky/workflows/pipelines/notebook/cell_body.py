@@ -1,0 +1,348 @@
+"""Bodies of the tasks of a notebook's pipeline: cells, as values of JSON that a journal keeps."""
+
+from __future__ import annotations
+
+import json
+import keyword
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from jupyter_sky.base.errors import SkyUsageError, suggest
+from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
+from jupyter_sky.base.requests.cell_options.sweep import most_failures
+from jupyter_sky.base.requests.cell_options.values import SCRATCH, CellOutput
+from jupyter_sky.base.requests.dag.dag import Dag
+from jupyter_sky.base.requests.dag.task import Task
+from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.translation import N_, _
+from jupyter_sky.execution.files.stored_values import output_uri
+from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
+from jupyter_sky.workflows.pipelines.model.task_body import Address, LoadValue, TaskCell
+from jupyter_sky.workflows.pipelines.notebook.cell_identity import cell_identity
+from jupyter_sky.workflows.pipelines.notebook.cells import Kind, PipelineCell
+from jupyter_sky.workflows.pipelines.notebook.conditions import make_condition, optional_producers
+from jupyter_sky.workflows.pipelines.notebook.links import LinkKind, Pipeline
+from jupyter_sky.workflows.pipelines.notebook.sweeps import (
+    AT_ONCE,
+    CellTask,
+    expand_cells,
+    written_value,
+)
+
+_BLANK = "\n" * 8
+"""Lines before what is added to a cell, so that no traceback shows it beside the cell's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellBody:
+    """Code of a cell, with all that it needs from the others.
+
+    Attributes
+    ----------
+    request
+        Resources as they were asked for, as a line of options.
+    line, has_line
+        Text after ``%%sky``, and whether the cell has that line.
+    code
+        Of the cell.
+    definitions
+        Code of the cells of definitions and parameters that it needs, and its values of a sweep.
+    hidden
+        Names of other cells, which it must not see although they ran on its engine.
+    reads
+        Producer of each name that it reads from another task; a list where a sweep gives it.
+    gives
+        Names that other tasks may read.
+    stores
+        Address of each value that stays in a store, by its name.
+    folder
+        Folder of this machine in which it works; empty for that of its cluster.
+    kept_by
+        Task on whose cluster it must run, for the variables there or as one of a sweep; empty for
+        any cluster.
+    condition
+        What `TaskCondition.to_json` gives; None for a cell that always runs.
+    """
+
+    request: str = ""
+    line: str = ""
+    has_line: bool = False
+    code: str = ""
+    definitions: str = ""
+    hidden: tuple[str, ...] = ()
+    reads: Mapping[str, str | Sequence[str]] | None = None
+    gives: tuple[str, ...] = ()
+    stores: Mapping[str, str] | None = None
+    folder: str = ""
+    kept_by: str = ""
+    condition: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return values of JSON from which `from_json` makes an equal body."""
+        return {"kind": "cell", **asdict(self), "reads": dict(self.reads or {})}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CellBody:
+        """Return the body of what `to_json` gave."""
+        names = {each.name for each in fields(cls)}
+        known = {name: value for name, value in data.items() if name in names}
+        known |= {name: tuple(data[name]) for name in ("hidden", "gives")}
+        return cls(**known)
+
+    def as_cell(
+        self, task: str, result: str, load: LoadValue, address: Address | None = None
+    ) -> TaskCell:
+        """Return the cell that runs it; its values stay in a dict under the name `result`.
+
+        One that goes to a store is given back apart, under that name with its own behind it. With
+        `address`, which returns where a large value of a name goes, all of them are.
+
+        Definitions and inputs have a cell of their own before it, so that lines in tracebacks are
+        those of the notebook.
+        """
+        options = parse_cell_line(self.line)
+        values = {
+            name: load(producer, name)
+            if isinstance(producer, str)
+            else [load(each, name) for each in producer]
+            for name, producer in (self.reads or {}).items()
+        }
+        before = (
+            [f"for _name in {self.hidden!r}: globals().pop(_name, None)"] if self.hidden else []
+        )
+        if self.folder:
+            before.append(f"__import__('os').chdir({self.folder!r})")
+        before += [self.definitions] if self.definitions else []
+        before += [
+            f"{part.name} = ({part.expression})"
+            for part in options.inputs
+            if part.name != part.expression
+        ]
+        is_magic = self.code.lstrip().startswith("%%")
+        stores = {} if is_magic else dict(self.stores or {})
+        kept = {name: CellOutput(f"{result}_{name}", True, uri) for name, uri in stores.items()}
+        if address is not None and not is_magic:
+            kept |= {
+                name: CellOutput(f"{result}_{name}", True, address(name), large_only=True)
+                for name in self.gives
+                if name not in stores
+            }
+        given = ", ".join(f"{name!r}: {name}" for name in self.gives if name not in kept)
+        after = "" if is_magic else f"{_BLANK}{result} = {{{given}}}"
+        after += "".join(f"\n{result}_{name} = {name}" for name in kept)
+        outputs = () if is_magic else (CellOutput(result), *kept.values())
+        options = replace(options, resources=Resources(), inputs=(), outputs=outputs, auto=False)
+        above = (f"%%sky {self.line}".rstrip(),) if self.has_line else ()
+        return TaskCell(self.code + after, options, values, "\n".join(before), above)
+
+
+def make_notebook_graph(
+    pipeline: Pipeline, parameters: Mapping[str, Any], strict: bool = False
+) -> RunGraph:
+    """Return what is to be run for the cells of a notebook.
+
+    Parameters
+    ----------
+    pipeline
+        Its cells and links.
+    parameters
+        Values in place of those of the cell that is tagged ``parameters``.
+    strict
+        Refuse cells whose changes of an input would be lost.
+
+    Raises
+    ------
+    SkyUsageError
+        Something is wrong with the notebook, or there is no such parameter.
+    """
+    for finding in pipeline.findings:
+        if finding.is_error:
+            raise SkyUsageError(finding.text, hint=finding.hint)
+    for finding in pipeline.findings:
+        if finding.loses_work and strict:
+            hint = _("{hint}; or run it so, with --no-strict").format(hint=finding.hint)
+            raise SkyUsageError(finding.text, hint=hint)
+    if not pipeline.tasks:
+        raise SkyUsageError(_("no cell of the notebook is to be run"))
+    _check_parameters(pipeline, parameters)
+    expanded = expand_cells(pipeline, parameters)
+    return RunGraph(
+        _make_task(pipeline, cell, place, expanded, parameters)
+        for cell in pipeline.tasks
+        for place in range(len(expanded[cell.name]))
+    )
+
+
+def _check_parameters(pipeline: Pipeline, parameters: Mapping[str, Any]) -> None:
+    cells = [cell for cell in pipeline.cells if cell.kind is Kind.PARAMETERS]
+    swept = {each.name for cell in pipeline.tasks for each in cell.maps}
+    known = sorted(swept.union(*(cell.makes for cell in cells)))
+    for name, value in parameters.items():
+        if name not in known:
+            raise SkyUsageError(
+                _("the notebook has no parameter {name}").format(name=name),
+                hint=suggest(name, known) if known else _("tag a cell with: parameters"),
+            )
+        if name in swept:  # its values are checked one by one
+            continue
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            raise SkyUsageError(
+                _(
+                    "parameter {name}: {value!r} is not text, a number, or a list or dict of these"
+                ).format(name=name, value=value)
+            ) from None
+        _check_kind(cells, name, value)
+
+
+_KINDS = (
+    (bool, N_("True or False")),
+    (int | float, N_("a number")),
+    (str, N_("text")),
+    (dict, N_("a dict")),
+)
+
+
+def _check_kind(cells: Sequence[PipelineCell], name: str, value: Any) -> None:
+    """Refuse a value of another kind than that which the notebook has for a parameter."""
+    cell = next(cell for cell in reversed(cells) if name in cell.makes)
+    try:
+        written = written_value(cell.body, name)
+    except (TypeError, ValueError):  # it is computed
+        return
+    kind, words = next((each for each in _KINDS if isinstance(written, each[0])), (object, ""))
+    is_other = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
+    if words and value is not None and is_other:
+        raise SkyUsageError(
+            _("parameter {name} is {kind}, not {value!r}").format(
+                name=name, kind=_(words), value=value
+            ),
+            hint=_("the notebook has {name} = {written!r}").format(name=name, written=written),
+        )
+
+
+def _make_task(
+    pipeline: Pipeline,
+    cell: PipelineCell,
+    place: int,
+    expanded: Mapping[str, Sequence[CellTask]],
+    parameters: Mapping[str, Any],
+) -> RunTask:
+    task = expanded[cell.name][place]
+    earlier = place - _at_once(pipeline, cell)
+    links = [link for link in pipeline.links if link.consumer == cell.name]
+    kept = [link.producer for link in links if link.kind.is_of_one_cluster]
+    local_cells = {task.name for task in pipeline.tasks if task.options is None}
+    stays = local_cells if cell.name in local_cells else set()
+    reads = {
+        link.name: _producers(pipeline, link.producer, expanded)
+        for link in links
+        if link.kind is LinkKind.DATA and link.producer not in stays and link.name in cell.sent
+    }
+    read = {
+        link.name
+        for link in pipeline.links
+        if link.producer == cell.name and link.kind is LinkKind.DATA and link.consumer not in stays
+    }
+    outputs = cell.options.outputs if cell.options else ()
+    given = {output.name for output in outputs}
+    condition = make_condition(
+        pipeline, cell, task, parameters, lambda name: _producers(pipeline, name, expanded)
+    )
+    body = CellBody(
+        _need(cell).command_line(),
+        cell.line,
+        cell.options is not None,
+        cell.body,
+        "\n".join(
+            [
+                *(_definition(one, parameters) for one in pipeline.definitions(cell)),
+                *(f"{name} = {value!r}" for name, value in task.values.items()),
+            ]
+        ),
+        () if kept else tuple(sorted(_names_of_others(pipeline, cell))),
+        reads,
+        tuple(sorted(read | given)),
+        {output.name: _address(output) for output in outputs if output.uri},
+        "" if cell.options else str(Path.cwd()),
+        expanded[cell.name][earlier].name if earlier >= 0 else kept[-1] if kept else "",
+        condition.to_json() if condition else None,
+    )
+    after = dict.fromkeys(link.producer for link in links)
+    producers = tuple(each.name for producer in after for each in expanded[producer])
+    identity = cell_identity(pipeline, cell, parameters, reads, task.values).to_json()
+    optional = optional_producers(pipeline, cell)
+    return RunTask(
+        task.name,
+        producers,
+        cell.options.retries if cell.options else 0,
+        optional=tuple(each.name for producer in optional for each in expanded[producer]),
+        group=cell.name,
+        most_failures=most_failures(
+            cell.options.allow_failures if cell.options else "", len(expanded[cell.name])
+        ),
+        body=body.to_json() | {"identity": identity},
+    )
+
+
+def _producers(
+    pipeline: Pipeline, producer: str, expanded: Mapping[str, Sequence[CellTask]]
+) -> str | tuple[str, ...]:
+    """Return the task that a cell is, or all where it is swept."""
+    is_swept = any(cell.maps for cell in pipeline.tasks if cell.name == producer)
+    return tuple(task.name for task in expanded[producer]) if is_swept else producer
+
+
+def _at_once(pipeline: Pipeline, cell: PipelineCell) -> int:
+    """Return the number of clusters of a swept cell; on each, its tasks run one after the other."""
+    is_bound = any(
+        link.kind.is_of_one_cluster for link in pipeline.links if link.consumer == cell.name
+    )
+    return 1 if is_bound else (cell.options.at_once if cell.options else None) or AT_ONCE
+
+
+def _address(output: CellOutput) -> str:
+    """Return where a value is stored, under its own name."""
+    return output.uri if output.uri == SCRATCH else str(output_uri(output, Path.cwd()))
+
+
+def _need(cell: PipelineCell) -> Resources:
+    if cell.options is None:
+        return Resources.parse(cloud="local")
+    return cell.options.resources
+
+
+def _definition(cell: PipelineCell, parameters: Mapping[str, Any]) -> str:
+    """Return the code of a cell of definitions or parameters, with the values of the run."""
+    changed = [f"{name} = {value!r}" for name, value in parameters.items() if name in cell.makes]
+    return "\n".join([cell.body, *(changed if cell.kind is Kind.PARAMETERS else ())])
+
+
+def _names_of_others(pipeline: Pipeline, cell: PipelineCell) -> set[str]:
+    made = {name for other in pipeline.tasks for name in other.makes if other is not cell}
+    return {name for name in made - set(cell.sent) if not keyword.iskeyword(name)}
+
+
+def make_notebook_dag(pipeline: Pipeline, name: str, parameters: Mapping[str, Any]) -> Dag:
+    """Return the graph of a notebook as plans take it; sizes of its values are not known."""
+    expanded = expand_cells(pipeline, parameters)
+    with Dag(name) as dag:
+        tasks = {
+            cell.name: [Task(each.name).set_resources(_need(cell)) for each in expanded[cell.name]]
+            for cell in pipeline.tasks
+        }
+        for link in pipeline.links:
+            for producer, consumer in product(tasks[link.producer], tasks[link.consumer]):
+                dag.add_edge(producer, consumer, 0.0)
+                if link.kind.is_of_one_cluster:
+                    dag.same_cluster(producer, consumer)
+        for cell in pipeline.tasks:
+            for place, task in enumerate(tasks[cell.name]):
+                if (earlier := place - _at_once(pipeline, cell)) >= 0:
+                    # its cluster is up; to plan the same cluster for both takes quadratic time
+                    dag.add_edge(tasks[cell.name][earlier], task.set_spin_up(0.0), 0.0)
+    return dag
