@@ -34,9 +34,9 @@ from jupyter_sky.base.errors import SkyVersionError as SkyVersionError
 from jupyter_sky.base.errors import SkyWorldChanged as SkyWorldChanged
 from jupyter_sky.base.requests import accelerators as accelerators
 from jupyter_sky.base.requests.cell_options.spark_version import spark_version as spark_version
-from jupyter_sky.base.requests.dag.analytics import AnalyticsService as AnalyticsService
+from jupyter_sky.base.requests.dag.dag import AnalyticsService as AnalyticsService
 from jupyter_sky.base.requests.dag.dag import Dag as Dag
-from jupyter_sky.base.requests.dag.task import Task as Task
+from jupyter_sky.base.requests.dag.dag import Task as Task
 from jupyter_sky.base.requests.offers import InstanceType as InstanceType
 from jupyter_sky.base.requests.offers import Offer as Offer
 from jupyter_sky.base.requests.quantities import GB as GB
@@ -116,7 +116,9 @@ from jupyter_sky.interfaces.api.clusters import check as check
 from jupyter_sky.interfaces.api.clusters import down as down
 from jupyter_sky.interfaces.api.clusters import extend as extend
 from jupyter_sky.interfaces.api.clusters import setup as setup
+from jupyter_sky.interfaces.api.clusters import start as start
 from jupyter_sky.interfaces.api.clusters import status as status
+from jupyter_sky.interfaces.api.clusters import stop as stop
 from jupyter_sky.interfaces.api.clusters import up as up
 from jupyter_sky.interfaces.api.costs import cost as cost
 from jupyter_sky.interfaces.api.costs import meter as meter
@@ -135,8 +137,6 @@ from jupyter_sky.interfaces.api.planning import plan as plan
 from jupyter_sky.interfaces.api.planning import search as search
 from jupyter_sky.interfaces.api.settings import alias as alias
 from jupyter_sky.interfaces.api.settings import config as config
-from jupyter_sky.interfaces.api.stopped_clusters import start as start
-from jupyter_sky.interfaces.api.stopped_clusters import stop as stop
 from jupyter_sky.interfaces.api.storage import copy as copy
 from jupyter_sky.interfaces.api.storage import scratch as scratch
 from jupyter_sky.interfaces.api.variables import get as get

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.machines.services.java import find_java
+from jupyter_sky.machines.services.spark_node import find_java
 from tests.conftest import processes_of
 from tests.notebooks import execute, printed, read, table
 

@@ -96,10 +96,7 @@ class RunPod(RunPodFacts, RestProvider):
                     yield from self._offers_of(kinds[stock["gpuTypeId"]], centre["id"])
 
     def _offers_of(self, kind: Mapping[str, Any], region: str) -> Iterator[Offer]:
-        from jupyter_sky.clouds.prices.entries import (
-            canonical_accelerator,
-            nominal_memory,
-        )
+        from jupyter_sky.clouds.prices.entries import canonical_accelerator, nominal_memory
 
         country = country_of(region)
         gpu = canonical_accelerator(kind["displayName"], kind["memoryInGb"])

@@ -72,10 +72,7 @@ class Vast(VastFacts, RestProvider):
                     yield self._offer(ask, spot)
 
     def _offer(self, ask: Mapping[str, Any], spot: bool) -> Offer:
-        from jupyter_sky.clouds.prices.entries import (
-            canonical_accelerator,
-            nominal_memory,
-        )
+        from jupyter_sky.clouds.prices.entries import canonical_accelerator, nominal_memory
 
         memory = ask["gpu_ram"] / _MIB
         gpu = canonical_accelerator(ask["gpu_name"], memory)

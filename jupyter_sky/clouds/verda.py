@@ -111,10 +111,7 @@ class Verda(VerdaFacts, RestProvider):
                         yield self._offer(kinds[name], place["location_code"], spot, field)
 
     def _offer(self, kind: Mapping[str, Any], region: str, spot: bool, field: str) -> Offer:
-        from jupyter_sky.clouds.prices.entries import (
-            canonical_accelerator,
-            nominal_memory,
-        )
+        from jupyter_sky.clouds.prices.entries import canonical_accelerator, nominal_memory
 
         other = "price_per_hour" if spot else "spot_price"
         count = (kind.get("gpu") or {}).get("number_of_gpus") or 0

@@ -43,7 +43,7 @@ def _tree_or_pairs(rows: Any, shape: Any, tails: Any, heads: Any) -> float:
 
 
 def _no_order(_search: Any) -> Any:
-    order = import_module(f"{SOLVER}.elimination").EliminationOrder
+    order = import_module(f"{SOLVER}.additive_solver").EliminationOrder
     return order((), float("inf"), float("inf"))
 
 
@@ -58,8 +58,8 @@ PARTS: dict[str, tuple[str, str, Callable]] = {
     "sum_bound": ("bounds", "DeadlineSearch._bound_sum", _nothing),
     "place_plans": ("bounds", "DeadlineSearch._try_places", _nothing),
     "price_tree": ("model", "find_price_tree", _nothing),
-    "price_levels": ("transfer_rows", "TransferRows._size", _tree_or_pairs),
-    "price_structure": ("transfer_rows", "TransferRows._size", _always_pairs),
+    "price_levels": ("model", "TransferRows._size", _tree_or_pairs),
+    "price_structure": ("model", "TransferRows._size", _always_pairs),
     "label_filter": ("bounds", "DeadlineSearch._filter_labels", _nothing),
     "lagrangian": ("bounds", "priced_plans", _no_plans),
     "time_expansion": ("constrained_solver", "bound_over_times", _same_bound),

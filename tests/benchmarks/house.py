@@ -381,7 +381,9 @@ def count_structure() -> dict[str, float]:
     }
     for title, those in found.items():
         print(f"{title}: {len(those)}", *those, sep="\n  ")
-    print("imports of the package", *(f"{len(those)} {name}" for name, those in most[:20]), sep="\n  ")
+    print(
+        "imports of the package", *(f"{len(those)} {name}" for name, those in most[:20]), sep="\n  "
+    )
     lines = [path.read_text(encoding="utf-8") for path in map(module_path, package_trees())]
     return {
         **{name: len(those) for name, those in found.items()},

@@ -20,7 +20,7 @@ from jupyter_sky.workflows.bags.decisions.backlog import JobGroup, MachineKind
 from jupyter_sky.workflows.bags.decisions.fleet_plan import BagView, is_due
 from jupyter_sky.workflows.bags.decisions.reuse import ReusePlan, plan_reuse
 from jupyter_sky.workflows.bags.decisions.run_times import RunTimes
-from jupyter_sky.workflows.bags.decisions.stragglers import consider_copy
+from jupyter_sky.workflows.bags.decisions.scheduling import consider_copy
 
 DETECTION = 10 / 3600
 """Hours from the silent loss of a machine until its replacement is asked for."""

@@ -12,11 +12,10 @@ from typing import BinaryIO
 
 import numpy as np
 
-from jupyter_sky.execution.checkpoints.pace import COST_STEP, Pace
 from jupyter_sky.execution.checkpoints.places import SaveNumber
 from jupyter_sky.execution.checkpoints.resumable import resumable
 from jupyter_sky.execution.checkpoints.save_format import PackedState, write_state
-from jupyter_sky.execution.checkpoints.state import CheckpointedState
+from jupyter_sky.execution.checkpoints.state import COST_STEP, CheckpointedState, Pace
 from jupyter_sky.knowledge.lifetimes import plan_checkpoints, reference
 
 HOUR = 3600.0

@@ -38,8 +38,7 @@ from services_groupby import groupby
 
 from jupyter_sky.machines.engines.node.ports import free_port
 from jupyter_sky.machines.services.class_archive import archive_path
-from jupyter_sky.machines.services.java import ensure_java
-from jupyter_sky.machines.services.spark_node import CONNECT_SERVER, ensure_spark
+from jupyter_sky.machines.services.spark_node import CONNECT_SERVER, ensure_java, ensure_spark
 
 LOAD = "%load_ext jupyter_sky"
 ONE, TWO = "--cpus 2 --memory 4", "--nodes 2 --cpus 1 --memory 3"

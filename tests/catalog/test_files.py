@@ -279,7 +279,7 @@ def test_decoded_copy_loads_without_arrow_and_names_of_clouds(tmp_path):
             [sys.executable, "-c", code], env=environment, capture_output=True, check=True
         )
     imported = set(done.stdout.decode().split())
-    assert "jupyter_sky.knowledge.catalog.decoding" in imported
+    assert "jupyter_sky.knowledge.catalog.loader" in imported
     slow = {
         "pyarrow",
         "importlib.metadata",

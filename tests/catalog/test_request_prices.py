@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_sky import catalog
 from jupyter_sky.knowledge.catalog import schema
-from jupyter_sky.knowledge.catalog.request_prices import RequestPrices
+from jupyter_sky.knowledge.catalog.catalog import RequestPrices
 
 
 def test_shipped_prices_are_those_of_the_file_they_are_made_from() -> None:

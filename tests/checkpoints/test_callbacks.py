@@ -11,9 +11,8 @@ import pytest
 
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.execution.checkpoints import callbacks
-from jupyter_sky.execution.checkpoints.pace import Pace
 from jupyter_sky.execution.checkpoints.places import FolderPlace
-from jupyter_sky.execution.checkpoints.state import CheckpointedState
+from jupyter_sky.execution.checkpoints.state import CheckpointedState, Pace
 
 
 class Stopped(Exception):

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from jupyter_sky.execution.checkpoints.pace import (
+from jupyter_sky.execution.checkpoints.state import (
     CHEAP_INTERVAL,
     Pace,
     is_worth_saving,

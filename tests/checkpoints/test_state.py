@@ -18,10 +18,14 @@ from jupyter_sky.base.errors import SkyCheckpointError, SkyUsageError
 from jupyter_sky.base.remote.supervisor import ENGINE_VARIABLE
 from jupyter_sky.execution.checkpoints.leave_watch import LEAVING_SECONDS, LOOK_SECONDS, SkyLeaving
 from jupyter_sky.execution.checkpoints.leaving import leaving
-from jupyter_sky.execution.checkpoints.pace import Pace
 from jupyter_sky.execution.checkpoints.places import FolderPlace, SaveNumber
 from jupyter_sky.execution.checkpoints.resumable import resumable
-from jupyter_sky.execution.checkpoints.state import CheckpointedState, checkpoint, checkpointed
+from jupyter_sky.execution.checkpoints.state import (
+    CheckpointedState,
+    Pace,
+    checkpoint,
+    checkpointed,
+)
 from jupyter_sky.machines.engines.node.notices import NOTICES_FILE, Notice, NoticeKind, start_watch
 
 
@@ -346,7 +350,7 @@ import os, random, signal, sys, time
 from pathlib import Path
 from types import SimpleNamespace
 import numpy as np
-from jupyter_sky.execution.checkpoints.pace import Pace
+from jupyter_sky.execution.checkpoints.state import Pace
 from jupyter_sky.execution.checkpoints.places import FolderPlace
 from jupyter_sky.execution.checkpoints.state import CheckpointedState
 

@@ -12,7 +12,8 @@ import pytest
 
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
-from jupyter_sky.clouds.aws import images, network
+from jupyter_sky.clouds.aws import driver as images
+from jupyter_sky.clouds.aws import network
 from jupyter_sky.clouds.aws.driver import Aws
 from jupyter_sky.clouds.launches.operations import delete_unused_resources, launch_machines
 from tests.clouds.aws_cases import (  # noqa: F401 fixtures

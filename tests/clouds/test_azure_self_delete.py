@@ -14,15 +14,7 @@ from jupyter_sky.clouds.azure.driver import Azure
 from jupyter_sky.clouds.azure.machine_roles import MARGIN_SECONDS
 from jupyter_sky.clouds.launches.base import LaunchRequest
 from jupyter_sky.clouds.launches.self_delete import RETRY_DELAYS
-from tests.clouds.azure_requests import (
-    GROUP,
-    OWNER,
-    an_order,
-    launch,
-    left,
-    sent,
-    until,
-)
+from tests.clouds.azure_requests import GROUP, OWNER, an_order, launch, left, sent, until
 from tests.clouds.launched_machine import needs_isolation
 from tests.emulators.arm import SUBSCRIPTION, Arm
 from tests.emulators.arm_state import action_of

@@ -14,13 +14,7 @@ import requests
 
 from jupyter_sky.clouds.gcp.clients import connect
 from jupyter_sky.clouds.gcp.driver import Gcp
-from tests.clouds.gcp_requests import (
-    ZONE,
-    create,
-    trouble_of,
-    until,
-    use,
-)
+from tests.clouds.gcp_requests import ZONE, create, trouble_of, until, use
 from tests.emulators import gce_validation, google_tokens
 from tests.emulators.gce import Compute
 from tests.emulators.gce_validation import Refused

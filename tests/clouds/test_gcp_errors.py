@@ -20,14 +20,7 @@ from jupyter_sky.clouds.gcp import clients, errors
 from jupyter_sky.clouds.gcp.driver import Gcp
 from jupyter_sky.clouds.gcp.errors import TABLE
 from jupyter_sky.clouds.launches.operations import launch_machines
-from tests.clouds.gcp_requests import (
-    ZONE,
-    create,
-    machine_config,
-    order,
-    trouble_of,
-    use,
-)
+from tests.clouds.gcp_requests import ZONE, create, machine_config, order, trouble_of, use
 from tests.emulators import gce_errors
 from tests.emulators.gce import Compute
 

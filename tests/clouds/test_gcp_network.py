@@ -70,7 +70,7 @@ def test_leftovers_are_found_once_they_are_old(
         compute.world.instances[disk]["disks"][0]["autoDelete"] = False
     compute.world._gone((ZONE, "train-3f2a91c0-0"))
     assert delete_unused_resources(driver, OWNER) == []  # young: it may be about to be used
-    monkeypatch.setattr("jupyter_sky.clouds.gcp.network.LAUNCH_GRACE_SECONDS", -60.0)
+    monkeypatch.setattr("jupyter_sky.clouds.gcp.driver.LAUNCH_GRACE_SECONDS", -60.0)
     assert delete_unused_resources(driver, "bob-1234abcd") == []
     assert delete_unused_resources(driver, OWNER, ["europe-west4"]) == []
     assert delete_unused_resources(driver, OWNER) == [f"disk {made[0].id}"]

@@ -10,7 +10,7 @@ from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds import get
-from jupyter_sky.clouds.hosts import read_hosts
+from jupyter_sky.clouds.ssh import read_hosts
 
 TWO = """
 # machines of the lab

@@ -14,11 +14,7 @@ import psutil
 import pytest
 
 from jupyter_sky.clouds.launches import machine_lease
-from tests.clouds.launched_machine import (
-    WAIT,
-    lease_files,
-    until,
-)
+from tests.clouds.launched_machine import WAIT, lease_files, until
 
 HEARTBEAT_TIMEOUT, LEASE = 300, 7200
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_sky.base.errors import SkyClusterLost
-from jupyter_sky.clouds.launches import machine_startup
+from jupyter_sky.clouds.launches import launcher
 from jupyter_sky.clouds.launches.machine_records import launch_records, update_record
 from jupyter_sky.clouds.provider.values import Machine
 from tests.clouds import neo_worlds
@@ -32,7 +32,7 @@ def test_machine_that_was_powered_off_is_not_waited_for(launches):
 
 @pytest.mark.timeout(60)
 def test_machine_that_somebody_has_ended_is_not_waited_for(launches, monkeypatch):
-    monkeypatch.setattr(machine_startup, "VISIBILITY_SECONDS", 0.2)
+    monkeypatch.setattr(launcher, "VISIBILITY_SECONDS", 0.2)
     machines = launches.account.managed.launch(launches.account.request())
     launches.provider.terminate([machines[0].id])
     with pytest.raises(SkyClusterLost, match=r"no longer knows it|it ended as it started"):

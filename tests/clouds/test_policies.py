@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds.aws.account import PRICE_ACTIONS, policy_actions, policy_document
 from jupyter_sky.clouds.aws.driver import Aws
-from jupyter_sky.clouds.aws.policy import PRICE_ACTIONS, policy_actions, policy_document
-from jupyter_sky.clouds.azure.driver import Azure
-from jupyter_sky.clouds.azure.policy import ACTIONS
+from jupyter_sky.clouds.azure.driver import ACTIONS, Azure
+from jupyter_sky.clouds.gcp.account import PERMISSIONS
 from jupyter_sky.clouds.gcp.driver import Gcp
-from jupyter_sky.clouds.gcp.policy import PERMISSIONS
 from tests.clouds import azure_requests, gcp_requests
 from tests.clouds.aws_cases import (
     account_fixture,

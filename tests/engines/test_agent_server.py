@@ -16,9 +16,7 @@ from jupyter_sky.machines.engines.controller.agent_server import (
     SILENCE_SECONDS,
     AgentServer,
 )
-from jupyter_sky.machines.engines.wire.agent_link import (
-    REJOIN_SECONDS,
-)
+from jupyter_sky.machines.engines.wire.agent_link import REJOIN_SECONDS
 from tests.conftest import wait_until
 
 

@@ -11,8 +11,7 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from jupyter_sky.machines.engines.node.cell_history import CellHistory
-from jupyter_sky.machines.engines.node.cell_transforms import install_cell_transforms
+from jupyter_sky.machines.engines.node.kernel import CellHistory, install_cell_transforms
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.machines.engines.controller import runs
+from jupyter_sky.machines.engines.controller import controller
 from jupyter_sky.machines.engines.node.current_cell import CurrentCellFile, read_current_cell
 from tests.conftest import wait_until
 
 
 def test_a_run_past_its_limit_is_interrupted_then_killed(start, monkeypatch) -> None:
-    monkeypatch.setattr(runs, "LIMIT_GRACE_SECONDS", 0.3)
-    monkeypatch.setattr(runs, "KILL_SECONDS", 0.5)
+    monkeypatch.setattr(controller, "LIMIT_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(controller, "KILL_SECONDS", 0.5)
     cluster = start()
     wait_until(lambda: "ready" in cluster.log.read_text())
     first = cluster.engine.process
@@ -36,7 +36,7 @@ def test_a_run_past_its_limit_is_interrupted_then_killed(start, monkeypatch) -> 
 
 
 def test_a_run_that_waits_does_not_use_up_its_limit(start, monkeypatch) -> None:
-    monkeypatch.setattr(runs, "LIMIT_GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(controller, "LIMIT_GRACE_SECONDS", 0.0)
     cluster = start()
     cluster.send("waiting", limit=0.1)
     time.sleep(0.3)
@@ -190,7 +190,7 @@ def test_memory_of_process_tree_counts_shared_pages_once(start) -> None:
 
 def test_old_runs_are_forgotten_and_their_journals_stay(start) -> None:
     cluster = start()
-    for number in range(int(runs.MAX_RUNS * 1.2)):
+    for number in range(int(controller.MAX_RUNS * 1.2)):
         if number == 1:  # on another engine: no later cell takes its place
             cluster.send("r1", rank=1)
         else:
@@ -201,7 +201,7 @@ def test_old_runs_are_forgotten_and_their_journals_stay(start) -> None:
             cluster.say("execute_reply", status="ok")
             cluster.end()
     cluster.controller.tick()
-    assert len(cluster.controller.journal._indices) <= runs.MAX_RUNS * 1.1
+    assert len(cluster.controller.journal._indices) <= controller.MAX_RUNS * 1.1
     assert cluster.status("r0") == "unknown"
     assert cluster.status("r1") == "running", "what runs is never forgotten"
     answer = cluster.controller.handle_request({"op": "journal", "run": "r0", "start": 0})

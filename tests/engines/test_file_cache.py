@@ -12,7 +12,7 @@ from jupyter_sky.base.errors import SkyBootstrapError
 from jupyter_sky.machines.engines.node import file_cache
 from jupyter_sky.machines.engines.node.file_cache import FileReceiver, FileTree
 from jupyter_sky.machines.engines.node.files import Workspace
-from jupyter_sky.machines.engines.node.sent_packages import SentPackages
+from jupyter_sky.machines.engines.node.namespace import SentPackages
 
 
 @pytest.fixture(autouse=True)

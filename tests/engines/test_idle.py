@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from jupyter_sky.machines.engines.client.cluster_use import ClusterUse
+from jupyter_sky.machines.engines.client.connection import ClusterUse
 from jupyter_sky.machines.engines.controller import controller, logins
 from jupyter_sky.machines.engines.controller.activity import Activity, warn_seconds
 from jupyter_sky.machines.engines.controller.logins import Login

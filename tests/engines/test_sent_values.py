@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.machines.engines.node.sent_values import SentValues
+from jupyter_sky.machines.engines.node.namespace import SentValues
 from jupyter_sky.machines.engines.wire.auto_inputs import AutoInput
 from jupyter_sky.machines.engines.wire.values import Parcel
 

@@ -10,7 +10,7 @@ from queue import Queue
 import pytest
 import zmq
 
-from jupyter_sky.machines.engines.client.zmq_loop import (
+from jupyter_sky.machines.engines.client.client import (
     MAX_MESSAGES_PER_TURN,
     MAX_SECONDS_PER_TURN,
     ZmqLoop,

@@ -18,8 +18,8 @@ from jupyter_sky.base.store.store import ClusterRow, Store
 from jupyter_sky.clouds.launches.launch_records import installation_id
 from jupyter_sky.decisions.optimizer.planner import plan
 from jupyter_sky.execution.clusters import cluster_launch
+from jupyter_sky.execution.clusters.cluster import EgressMeter
 from jupyter_sky.execution.clusters.clusters import ClusterRegistry
-from jupyter_sky.execution.clusters.egress import EgressMeter
 from jupyter_sky.knowledge.ledger import report
 from jupyter_sky.knowledge.ledger.ledger import Ledger
 from tests.clouds.gcp_requests import order

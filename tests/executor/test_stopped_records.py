@@ -20,8 +20,8 @@ from jupyter_sky.clouds.launches.stopped_machines import StopPhase, stop_phase
 from jupyter_sky.execution.clusters import stopped_clusters, stopped_records
 from jupyter_sky.execution.clusters.clusters import ClusterRegistry
 from jupyter_sky.execution.sessions.reaper import reap_machines
+from jupyter_sky.interfaces.api.clusters import stopped_row
 from jupyter_sky.interfaces.api.doctor import describe_stopped
-from jupyter_sky.interfaces.api.stopped_clusters import stopped_row
 from jupyter_sky.knowledge.ledger.ledger import Ledger
 from tests.clouds.aws_cases import (
     account_fixture,

@@ -14,10 +14,9 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.base.errors import SkyCancelled, SkyTaskLost, SkyUsageError
-from jupyter_sky.execution.functions.calls.nodes import PoolNode
+from jupyter_sky.execution.functions.calls.dispatch import ResultHandler
+from jupyter_sky.execution.functions.calls.nodes import PoolNode, SentBatch
 from jupyter_sky.execution.functions.calls.output import OutputSink
-from jupyter_sky.execution.functions.calls.results import ResultHandler
-from jupyter_sky.execution.functions.calls.sent_batch import SentBatch
 from jupyter_sky.execution.functions.calls.tasks import CallTask, PackedCall, RemoteFuture
 from jupyter_sky.execution.functions.pools.pool import Pool
 from jupyter_sky.machines.engines.node.engine_process import ENGINE_VARIABLE

@@ -15,7 +15,7 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.base.errors import SkyTimeout, SkyTransferError, SkyUsageError
-from jupyter_sky.execution.functions.node.surroundings import WorkingDirectory
+from jupyter_sky.execution.functions.node.calls import WorkingDirectory
 from jupyter_sky.execution.functions.pools.pool import Pool
 
 

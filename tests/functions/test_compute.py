@@ -16,7 +16,7 @@ import jupyter_sky as sky
 from jupyter_sky.base.errors import SkyNoCapacity, SkyNoOffer, SkyPermission, SkyUsageError
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.execution.clusters.cluster import ClusterHandle
-from jupyter_sky.execution.functions.calls import result_stream
+from jupyter_sky.execution.functions.calls import call_methods
 from jupyter_sky.execution.functions.calls.active_pools import active
 from jupyter_sky.execution.functions.pools.launch import ClusterLauncher
 from tests.conftest import processes_of, wait_until
@@ -123,7 +123,7 @@ def test_growth_and_shrinking(data: Path) -> None:
 def test_pool_grows_under_a_stream_of_large_results(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(result_stream, "WINDOW_BYTES", 1000)
+    monkeypatch.setattr(call_methods, "WINDOW_BYTES", 1000)
 
     @sky.function
     def slow(size: int) -> bytes:

@@ -19,11 +19,10 @@ from jupyter_sky.execution.functions.calls.gathered_calls import (
     PlainCalls,
     find_plain_calls,
 )
-from jupyter_sky.execution.functions.calls.nodes import PoolNode
+from jupyter_sky.execution.functions.calls.nodes import PoolNode, SentBatch
 from jupyter_sky.execution.functions.calls.output import OutputSink
 from jupyter_sky.execution.functions.calls.progress import CallCounter
-from jupyter_sky.execution.functions.calls.sent_batch import SentBatch
-from jupyter_sky.execution.functions.node.call_batch import CallBatch
+from jupyter_sky.execution.functions.node.node_worker import CallBatch
 
 NODE: Any = object.__new__(PoolNode)
 

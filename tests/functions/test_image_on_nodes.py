@@ -11,8 +11,7 @@ import pytest
 from jupyter_sky.base.errors import SkyBootstrapError
 from jupyter_sky.execution.functions.calls.lazy_calls import function
 from jupyter_sky.execution.functions.images.image import Image
-from jupyter_sky.execution.functions.pools.compute import Compute
-from jupyter_sky.execution.functions.pools.image_bootstrap import prepare_nodes
+from jupyter_sky.execution.functions.pools.compute import Compute, prepare_nodes
 from jupyter_sky.execution.functions.pools.pool import Pool
 from jupyter_sky.machines.engines.node.instance import InstanceInfo, instance_info
 from tests.emulators.hosts import USABLE, SshHost

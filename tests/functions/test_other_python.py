@@ -24,8 +24,11 @@ from jupyter_sky.base.errors import (
 )
 from jupyter_sky.execution.functions.calls.lazy_calls import Function
 from jupyter_sky.execution.functions.images.portable import make_portable
-from jupyter_sky.execution.functions.node.image_install import PackageRequest
-from jupyter_sky.execution.functions.node.other_python import end_workers, find_python
+from jupyter_sky.execution.functions.node.image_install import (
+    PackageRequest,
+    end_workers,
+    find_python,
+)
 from jupyter_sky.execution.functions.pools.pool import Pool
 from tests.conftest import wait_until
 from tests.functions.test_image_on_nodes import project

@@ -17,8 +17,7 @@ import jupyter_sky as sky
 from jupyter_sky.base.errors import SkyTaskLost
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.execution.functions.pools.pool import Pool
-from jupyter_sky.execution.functions.pools.state_replica import StateReplica
-from jupyter_sky.execution.functions.pools.twin_launch import LATEST_LAUNCHES
+from jupyter_sky.execution.functions.pools.pool_recovery import LATEST_LAUNCHES, StateReplica
 from jupyter_sky.interfaces.api.clusters import provision_log
 from jupyter_sky.machines.provisioner.launch_stages import format_stages
 from jupyter_sky.machines.provisioner.ssh_launch import STAGES

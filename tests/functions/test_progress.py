@@ -16,11 +16,9 @@ from jupyter_sky.execution.functions.calls import progress as module
 from jupyter_sky.execution.functions.calls.progress import (
     CallCounter,
     GatherProgress,
-    show_progress,
-)
-from jupyter_sky.execution.functions.calls.progress_text import (
     ProgressLine,
     ProgressOutput,
+    show_progress,
     to_text,
 )
 from jupyter_sky.execution.functions.calls.tasks import RemoteFuture

@@ -14,7 +14,7 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.base.errors import SkyTransferError
-from jupyter_sky.execution.functions.calls.result_stream import (
+from jupyter_sky.execution.functions.calls.call_methods import (
     WINDOW_BYTES,
     ResultStream,
     window_calls,

@@ -14,8 +14,9 @@ from jupyter_sky import tracker
 from jupyter_sky.base.requests.offers import Offer, Place
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.execution.clusters.cluster import ClusterHandle
-from jupyter_sky.execution.functions.pools import spot_return, spot_watch
-from jupyter_sky.execution.functions.pools.spot_return import OnDemandStay, choose_spot
+from jupyter_sky.execution.functions.pools import pool_recovery
+from jupyter_sky.execution.functions.pools import pool_recovery as spot_return
+from jupyter_sky.execution.functions.pools.pool_recovery import OnDemandStay, choose_spot
 from jupyter_sky.interfaces.api.clusters import provision_log
 from jupyter_sky.knowledge.tracker.observations import Observation
 from tests.conftest import wait_until
@@ -97,13 +98,13 @@ def host() -> str:
 def cloud_looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the times at which pools are looked at, from now on."""
     times: list[float] = []
-    look = spot_watch.SpotWatch.look
+    look = pool_recovery.SpotWatch.look
 
-    def record(watch: spot_watch.SpotWatch, cluster: ClusterHandle, now: float) -> None:
+    def record(watch: pool_recovery.SpotWatch, cluster: ClusterHandle, now: float) -> None:
         look(watch, cluster, now)
         times.append(now)
 
-    monkeypatch.setattr(spot_watch.SpotWatch, "look", record)
+    monkeypatch.setattr(pool_recovery.SpotWatch, "look", record)
     return times
 
 
@@ -113,7 +114,7 @@ def test_a_pool_goes_back_to_spot(cloud: Loopback, monkeypatch: pytest.MonkeyPat
     cloud.api.refuse("MaxSpotInstanceCountExceeded", spot=True)
     monkeypatch.setattr(spot_return, "KEPT_SECONDS", 0.0)
     monkeypatch.setattr(spot_return, "QUIET_HOURS", 0.0)
-    monkeypatch.setattr(spot_watch, "TICK_SECONDS", 0.5)
+    monkeypatch.setattr(pool_recovery, "TICK_SECONDS", 0.5)
     with (
         pytest.warns(UserWarning, match="no spot machine could be had"),
         sky.Compute(

@@ -13,7 +13,7 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.base.errors import SkyUsageError
-from jupyter_sky.execution.functions.node.stream_inputs import WINDOW_ITEMS
+from jupyter_sky.execution.functions.node.calls import WINDOW_ITEMS
 from jupyter_sky.execution.functions.pools.pool import Pool
 from tests.conftest import wait_until
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky.base.errors import SkyCancelled, SkyNoCapacity
-from jupyter_sky.execution.functions.pools.twin_launch import launch_with_twin, slow_after
+from jupyter_sky.execution.functions.pools.pool_recovery import launch_with_twin, slow_after
 from tests.conftest import wait_until
 
 SECONDS = 20.0

@@ -7,10 +7,10 @@ import time
 import pytest
 
 import jupyter_sky as sky
+from jupyter_sky.execution.functions.calls.dispatch import UnreadStreams
 from jupyter_sky.execution.functions.calls.output import OutputSink
 from jupyter_sky.execution.functions.calls.streams import ItemBuffer
 from jupyter_sky.execution.functions.calls.tasks import CallTask, PackedCall, RemoteFuture
-from jupyter_sky.execution.functions.calls.unread_streams import UnreadStreams
 
 
 def task(number: int, items: int = 0) -> CallTask:

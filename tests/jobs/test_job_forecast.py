@@ -17,7 +17,7 @@ from jupyter_sky.workflows.bags.decisions.job_forecast import (
     on_demand_cost,
 )
 from jupyter_sky.workflows.bags.decisions.run_times import RunTimes
-from jupyter_sky.workflows.bags.decisions.stragglers import consider_copy
+from jupyter_sky.workflows.bags.decisions.scheduling import consider_copy
 
 YOUNG = FloorHyperbolic(0.005, 0.41, 0.3, 24.0)
 SPOT = MachineKind("spot", YOUNG, 0.24, boot=0.05)

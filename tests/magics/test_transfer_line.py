@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky.execution.cells.fetching import FetchedPaths, FetchedValue
-from jupyter_sky.interfaces.magics import transfer_line
-from jupyter_sky.interfaces.magics.transfer_line import TransferLine, describe
+from jupyter_sky.interfaces.magics import cluster_verbs
+from jupyter_sky.interfaces.magics.cluster_verbs import TransferLine, describe
 
 
 def test_only_a_slow_transfer_shows_its_progress(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(transfer_line.time, "monotonic", lambda: now)
+    monkeypatch.setattr(cluster_verbs.time, "monotonic", lambda: now)
     with TransferLine() as line:
         now = 0.9
         line.show(10_000_000, 100_000_000)

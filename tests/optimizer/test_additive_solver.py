@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 from jupyter_sky.decisions.optimizer.solver.additive_problem import TIE, make_additive
-from jupyter_sky.decisions.optimizer.solver.additive_solver import AdditiveSearch, reduce_problem
-from jupyter_sky.decisions.optimizer.solver.dominance import find_undominated
+from jupyter_sky.decisions.optimizer.solver.additive_solver import (
+    AdditiveSearch,
+    eliminate,
+    elimination_order,
+    find_undominated,
+    reduce_problem,
+)
 from jupyter_sky.decisions.optimizer.solver.dual_bound import DualBound
-from jupyter_sky.decisions.optimizer.solver.elimination import eliminate, elimination_order
 from jupyter_sky.decisions.optimizer.solver.problem import (
     Objective,
     Places,

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jupyter_sky.decisions.optimizer.explain.conflict import find_conflict, is_feasible
+from jupyter_sky.decisions.optimizer.explain.infeasibility import find_conflict, is_feasible
 from jupyter_sky.decisions.optimizer.solver.problem import LabelMask, LinearLimit, Objective
 
 from .random_problems import best_by_trying, random_problem, with_demands

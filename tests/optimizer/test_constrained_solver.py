@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from jupyter_sky.decisions.optimizer.solver import constrained_solver
+from jupyter_sky.decisions.optimizer.solver.bounds import find_fork_join, solve_fork_join
 from jupyter_sky.decisions.optimizer.solver.evaluator import evaluate
-from jupyter_sky.decisions.optimizer.solver.fork_join import find_fork_join, solve_fork_join
 from jupyter_sky.decisions.optimizer.solver.problem import Objective, Problem, make_edges
 from jupyter_sky.decisions.optimizer.solver.pruning import allowed_labels
 from jupyter_sky.decisions.optimizer.solver.solve import solve

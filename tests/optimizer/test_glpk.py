@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.decisions.optimizer.solver.glpk import glpk_solver
-from jupyter_sky.decisions.optimizer.solver.program import Program, solve_program
+from jupyter_sky.decisions.optimizer.solver.glpk_cvxpy import Program, solve_program
 
 cp = pytest.importorskip("cvxpy")
 pytest.importorskip("swiglpk")

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from jupyter_sky.decisions.optimizer.solver.hierarchy import Hierarchy, find_hierarchy
-from jupyter_sky.decisions.optimizer.solver.transfer_rows import find_price_tree
+from jupyter_sky.decisions.optimizer.solver.model import find_price_tree
 
 from .random_problems import random_problem
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from jupyter_sky.decisions.optimizer.solver.bounds import TimePrices, priced_plans
 from jupyter_sky.decisions.optimizer.solver.evaluator import evaluate, is_within_limits
-from jupyter_sky.decisions.optimizer.solver.lagrangian import TimePrices, priced_plans
 from jupyter_sky.decisions.optimizer.solver.longest_paths import (
     TimedPlan,
     bound_paths,

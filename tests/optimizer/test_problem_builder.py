@@ -14,11 +14,10 @@ from jupyter_sky.base.requests.offers import Offer, Price
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.decisions.optimizer import assumptions
 from jupyter_sky.decisions.optimizer import constraints as c
-from jupyter_sky.decisions.optimizer.concurrency import find_concurrent_sets
 from jupyter_sky.decisions.optimizer.estimators import amdahl
 from jupyter_sky.decisions.optimizer.market import Market
 from jupyter_sky.decisions.optimizer.planner import plan
-from jupyter_sky.decisions.optimizer.problem_builder import ProblemBuilder
+from jupyter_sky.decisions.optimizer.problem_builder import ProblemBuilder, find_concurrent_sets
 from jupyter_sky.decisions.optimizer.scopes import parse_scope
 from jupyter_sky.decisions.optimizer.solver.problem import Objective
 from jupyter_sky.knowledge.lifetimes import Beliefs

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from jupyter_sky.decisions.optimizer.solver.hierarchy import Hierarchy
-from jupyter_sky.decisions.optimizer.solver.model import ModelBuilder, find_structure, solve_model
+from jupyter_sky.decisions.optimizer.solver.model import (
+    ModelBuilder,
+    PriceTree,
+    TransferRows,
+    find_structure,
+    solve_model,
+)
 from jupyter_sky.decisions.optimizer.solver.problem import (
     Objective,
     Places,
@@ -13,7 +19,6 @@ from jupyter_sky.decisions.optimizer.solver.problem import (
     make_edges,
     make_task_labels,
 )
-from jupyter_sky.decisions.optimizer.solver.transfer_rows import PriceTree, TransferRows
 
 from .random_problems import best_by_trying
 

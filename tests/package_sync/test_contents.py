@@ -12,10 +12,7 @@ import pytest
 from jupyter_sky.base.errors import SkyTransferError
 from jupyter_sky.machines.engines.node.platforms import Platform
 from jupyter_sky.machines.packages.contents import SentPackage, is_supported
-from jupyter_sky.machines.packages.plan import (
-    distributions_of,
-    plan_packages,
-)
+from jupyter_sky.machines.packages.plan import distributions_of, plan_packages
 from tests.package_sync.installed_packages import DEFAULT, editable, install
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky.machines.packages.indexes import IndexSettings
-from jupyter_sky.machines.packages.lookup import IndexLookup
 from jupyter_sky.machines.packages.origins import InstallRecord, PackageOrigin, decide_origin
+from jupyter_sky.machines.packages.plan import IndexLookup
 from tests.package_sync.installed_packages import CORPORATE, DEFAULT, Index, refuse_lookup
 
 

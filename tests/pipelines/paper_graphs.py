@@ -6,8 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from jupyter_sky.base.requests.dag.dag import Dag
-from jupyter_sky.base.requests.dag.task import Task
+from jupyter_sky.base.requests.dag.dag import Dag, Task
 from jupyter_sky.decisions.optimizer.estimators import table
 
 VISION_HOURS = {

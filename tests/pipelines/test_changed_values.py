@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_sky.workflows.pipelines.notebook.changed_values import changed_names
+from jupyter_sky.workflows.pipelines.notebook.cells import changed_names
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.base.errors import SkyUsageError
-from jupyter_sky.base.requests.dag.dag import Dag
+from jupyter_sky.base.requests.dag.dag import Dag, Task
 from jupyter_sky.base.requests.dag.graph import Data
-from jupyter_sky.base.requests.dag.task import Task
 from jupyter_sky.decisions.optimizer.plan import Plan
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
 from jupyter_sky.workflows.pipelines.model.reuse import Freshness, Reuse

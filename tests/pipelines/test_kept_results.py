@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from jupyter_sky.base.requests.dag.dag import Dag, Task
-from jupyter_sky.workflows.pipelines.model.function_identity import function_identity
 from jupyter_sky.workflows.pipelines.model.identity import TaskKey
 from jupyter_sky.workflows.pipelines.model.kept_results import (
     KEEP_SECONDS,
@@ -20,7 +19,7 @@ from jupyter_sky.workflows.pipelines.model.kept_results import (
     KeptResults,
     TaskResult,
 )
-from jupyter_sky.workflows.pipelines.model.task_body import make_graph
+from jupyter_sky.workflows.pipelines.model.task_body import function_identity, make_graph
 
 from .kept_runs import KeptRuns, notebook_graph
 

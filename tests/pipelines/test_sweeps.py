@@ -19,8 +19,8 @@ from jupyter_sky.workflows.pipelines.notebook.cell_body import (
 from jupyter_sky.workflows.pipelines.notebook.cells import read_cells
 from jupyter_sky.workflows.pipelines.notebook.links import Pipeline, link_cells
 from jupyter_sky.workflows.pipelines.notebook.sweeps import expand_cells
-from jupyter_sky.workflows.pipelines.run.cluster_assignment import assign_clusters
 from jupyter_sky.workflows.pipelines.run.outlook import residual
+from jupyter_sky.workflows.pipelines.run.replanning import assign_clusters
 from jupyter_sky.workflows.pipelines.run.state import RunState
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from jupyter_sky.base.requests.dag.dag import Dag
-from jupyter_sky.base.requests.dag.task import Task
+from jupyter_sky.base.requests.dag.dag import Dag, Task
 from jupyter_sky.workflows.pipelines.model.task_body import make_graph
-from jupyter_sky.workflows.pipelines.run.cluster_assignment import assign_clusters
 from jupyter_sky.workflows.pipelines.run.outlook import residual
+from jupyter_sky.workflows.pipelines.run.replanning import assign_clusters
 from jupyter_sky.workflows.pipelines.run.state import RunState
 
 

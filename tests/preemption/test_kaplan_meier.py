@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jupyter_sky.knowledge.lifetimes.kaplan_meier import KaplanMeier
+from jupyter_sky.knowledge.lifetimes.estimation import KaplanMeier
 from jupyter_sky.knowledge.lifetimes.lifetimes import Lifetimes
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from jupyter_sky.knowledge.lifetimes.availability import LOSS, RETURN
 from jupyter_sky.knowledge.lifetimes.observations import Happening, Seen
-from jupyter_sky.knowledge.lifetimes.place_forecast import (
+from jupyter_sky.knowledge.lifetimes.recovery import (
     AGES,
     PlaceForecast,
     PlaceState,

@@ -31,7 +31,7 @@ from jupyter_sky.interfaces.forms.completion import CompletionContext
 from jupyter_sky.interfaces.magics.completer import complete_names
 from jupyter_sky.interfaces.server.snapshot import IdleReports, Snapshot
 from jupyter_sky.interfaces.server.state import PanelState
-from jupyter_sky.interfaces.widgets.plan_graph import draw_graph
+from jupyter_sky.interfaces.widgets.plan import draw_graph
 from jupyter_sky.knowledge.catalog import files, loader
 from jupyter_sky.knowledge.catalog.transfer import Location, TransferNetwork
 from jupyter_sky.knowledge.catalog.user_offers import check_file

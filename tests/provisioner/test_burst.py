@@ -23,13 +23,15 @@ from jupyter_sky.clouds.launches.launcher import CloudProvider
 from jupyter_sky.execution.cells.request import with_settings
 from jupyter_sky.execution.cells.run_record import digest_code
 from jupyter_sky.machines.provisioner import broker, own_queue
-from jupyter_sky.machines.provisioner.burst import (
+from jupyter_sky.machines.provisioner.own_queue import (
     OwnQueue,
     SlotHolder,
     decide_burst,
+    find_holders,
+    past_durations,
+    read_queue,
     remaining_seconds,
 )
-from jupyter_sky.machines.provisioner.own_queue import find_holders, past_durations, read_queue
 from jupyter_sky.machines.provisioner.placement import decide_placement
 from jupyter_sky.machines.provisioner.preview import preview_plan
 from tests.emulators.ec2 import Ec2

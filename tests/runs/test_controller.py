@@ -17,14 +17,7 @@ from jupyter_sky.workflows.pipelines.run.journal import RunJournal
 from jupyter_sky.workflows.pipelines.run.state import RunState, fold
 from jupyter_sky.workflows.pipelines.run.task_state import Phase
 
-from .pretended_world import (
-    DIAMOND,
-    Clock,
-    PretendedWorld,
-    phases_of,
-    run_graph,
-    set_trouble,
-)
+from .pretended_world import DIAMOND, Clock, PretendedWorld, phases_of, run_graph, set_trouble
 
 
 def test_tasks_follow_their_producers_and_clusters_are_released(journal, world) -> None:

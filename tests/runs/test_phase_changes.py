@@ -11,7 +11,7 @@ from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
 from jupyter_sky.workflows.pipelines.run.controller import Controller
 from jupyter_sky.workflows.pipelines.run.events import Event, Kind
 from jupyter_sky.workflows.pipelines.run.journal import RunJournal
-from jupyter_sky.workflows.pipelines.run.phase_changes import PhaseChanges
+from jupyter_sky.workflows.pipelines.run.pipeline_run import PhaseChanges
 from jupyter_sky.workflows.pipelines.run.state import RunState, fold
 
 from .pretended_world import DIAMOND, Clock, PretendedWorld

@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
-from jupyter_sky.workflows.pipelines.run.decisions import decide, due_actions, next_time
+from jupyter_sky.workflows.pipelines.run.decisions import (
+    decide,
+    due_actions,
+    find_causes,
+    next_time,
+    next_trigger,
+)
 from jupyter_sky.workflows.pipelines.run.events import Event, Kind
 from jupyter_sky.workflows.pipelines.run.outlook import forecast, residual
 from jupyter_sky.workflows.pipelines.run.state import RunState, fold
-from jupyter_sky.workflows.pipelines.run.triggers import find_causes, next_trigger
 
 HOUR = 3600.0
 GRAPH = RunGraph([RunTask("a"), RunTask("b", ("a",)), RunTask("c", ("b",))])

@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from jupyter_sky.machines.services.java import find_java
+from jupyter_sky.machines.services.spark_node import find_java
 from tests.conftest import Notebook, processes_of
 
 START = 600.0

@@ -14,8 +14,7 @@ import pytest
 
 from jupyter_sky.machines.services import class_archive
 from jupyter_sky.machines.services.class_archive import ClassArchive
-from jupyter_sky.machines.services.java import ensure_java
-from jupyter_sky.machines.services.spark_node import ensure_spark
+from jupyter_sky.machines.services.spark_node import ensure_java, ensure_spark
 from tests.conftest import wait_until
 
 pytestmark = pytest.mark.timeout(900)

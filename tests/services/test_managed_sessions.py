@@ -8,8 +8,7 @@ from importlib.metadata import version
 
 import pytest
 
-from jupyter_sky.machines.services.java import ensure_java
-from jupyter_sky.machines.services.spark_node import ensure_spark
+from jupyter_sky.machines.services.spark_node import ensure_java, ensure_spark
 from tests.conftest import Notebook, wait_until
 from tests.emulators.connect_server import ConnectServer
 from tests.emulators.dataproc import Dataproc

@@ -16,8 +16,7 @@ import pytest
 
 from jupyter_sky.base.remote.supervisor import write_private
 from jupyter_sky.machines.engines.node.notices import NOTICES_FILE
-from jupyter_sky.machines.services.java import ensure_java
-from jupyter_sky.machines.services.spark_node import ensure_spark
+from jupyter_sky.machines.services.spark_node import ensure_java, ensure_spark
 from tests.conftest import Notebook, wait_until
 from tests.emulators.hosts import USABLE, SshHost
 from tests.services.conftest import START

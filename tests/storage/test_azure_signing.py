@@ -10,7 +10,6 @@ from urllib.parse import parse_qs
 import pytest
 
 from jupyter_sky.base.errors import SkyUsageError
-from jupyter_sky.machines.storage.stores.azure_login import DelegationKeys, find_account
 from jupyter_sky.machines.storage.stores.azure_signing import (
     VERSION,
     AccountKey,
@@ -23,6 +22,7 @@ from jupyter_sky.machines.storage.stores.azure_signing import (
 )
 from jupyter_sky.machines.storage.stores.signing import Clock
 from jupyter_sky.machines.storage.stores.store import masked
+from jupyter_sky.machines.storage.stores.stores import DelegationKeys, find_account
 from tests.emulators.object_store.azure_signatures import SignedAddress, verify_address
 from tests.emulators.object_store.refusals import Refusal
 from tests.emulators.object_store.signatures import Account
@@ -139,7 +139,7 @@ def test_delegation_key_is_asked_for_once_and_renewed_at_half(monkeypatch):
         ends = now + timedelta(minutes=90 if len(asked) == 1 else 120)
         return DelegationKey(account, "o", "t", "s", "e", "b", VERSION, "aw==", ends.timestamp())
 
-    monkeypatch.setattr("jupyter_sky.machines.storage.stores.azure_login.ask_delegation_key", ask)
+    monkeypatch.setattr("jupyter_sky.machines.storage.stores.stores.ask_delegation_key", ask)
     keys = DelegationKeys("me", "https://h", lambda: "token")
     assert keys.find() is keys.find() and asked == ["token"]
     monkeypatch.setattr("time.time", lambda: (now + timedelta(minutes=31)).timestamp())

@@ -12,7 +12,6 @@ import pytest
 
 from jupyter_sky.machines.engines.node.ports import free_port
 from jupyter_sky.machines.storage.stores.azure import AzureStore
-from jupyter_sky.machines.storage.stores.azure_login import DelegationKeys
 from jupyter_sky.machines.storage.stores.azure_signing import AccountKey, AzureGrant, SasSigner
 from jupyter_sky.machines.storage.stores.checksums import crc32c
 from jupyter_sky.machines.storage.stores.connections import Connections
@@ -29,7 +28,7 @@ from jupyter_sky.machines.storage.stores.files import FilesStore
 from jupyter_sky.machines.storage.stores.part_worker import read_part, write_part
 from jupyter_sky.machines.storage.stores.signing import Clock
 from jupyter_sky.machines.storage.stores.store import IF_ABSENT, MIB, Checksums, Condition, Span
-from jupyter_sky.machines.storage.stores.stores import azure_store
+from jupyter_sky.machines.storage.stores.stores import DelegationKeys, azure_store
 from jupyter_sky.machines.storage.stores.uri import StorageUri
 from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferItem, TransferOptions
 from tests.emulators.object_store.server import authority

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from jupyter_sky.machines.storage.stores import tls
+from jupyter_sky.machines.storage.stores import connections
 from jupyter_sky.machines.storage.stores.connections import Connections
 from jupyter_sky.machines.storage.stores.errors import SkyCertificateRefused
 from jupyter_sky.machines.storage.stores.files import FilesStore
@@ -28,7 +28,7 @@ DATA = bytes(range(256)) * 60
 
 @pytest.fixture(autouse=True)
 def no_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in tls.BUNDLES:
+    for name in connections.BUNDLES:
         monkeypatch.delenv(name, raising=False)
 
 

@@ -8,11 +8,12 @@ import time
 from pathlib import Path
 from queue import SimpleQueue
 
-from jupyter_sky.machines.storage.stores.buffers import KEPT, Buffers
 from jupyter_sky.machines.storage.stores.file_parts import file_url
 from jupyter_sky.machines.storage.stores.files import FilesStore
 from jupyter_sky.machines.storage.stores.part_worker import (
+    KEPT,
     NOTHING,
+    Buffers,
     Limits,
     PartJob,
     PartOutcome,

@@ -13,11 +13,15 @@ from urllib.error import HTTPError
 import pytest
 
 from jupyter_sky.base.errors import SkyUsageError
-from jupyter_sky.machines.storage.datasets.data import Storage
-from jupyter_sky.machines.storage.datasets.presigned import presign
+from jupyter_sky.machines.storage.datasets.data import Storage, presign
+from jupyter_sky.machines.storage.stores import signing
 from jupyter_sky.machines.storage.stores.errors import SkyObjectMissing
-from jupyter_sky.machines.storage.stores.google_signing import GoogleSigner, sign_address
-from jupyter_sky.machines.storage.stores.signing import S3Credentials, quote_path
+from jupyter_sky.machines.storage.stores.signing import (
+    GoogleSigner,
+    S3Credentials,
+    quote_path,
+    sign_address,
+)
 from tests.emulators.object_store import ObjectStore
 
 from .conftest import store_of
@@ -121,9 +125,7 @@ def test_signature_is_that_of_googles_client(key: str, method: str) -> None:
 
 
 def test_person_at_google_is_told_who_can_sign(monkeypatch: pytest.MonkeyPatch) -> None:
-    from jupyter_sky.machines.storage.stores import google_signing
-
-    monkeypatch.setattr(google_signing, "google_credentials", lambda: SimpleNamespace(token="t"))
+    monkeypatch.setattr(signing, "google_credentials", lambda: SimpleNamespace(token="t"))
     with pytest.raises(SkyUsageError, match="cannot sign addresses") as error:
-        google_signing.find_signer()
+        signing.find_signer()
     assert "impersonate-service-account" in str(error.value)

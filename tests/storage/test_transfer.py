@@ -18,7 +18,7 @@ from jupyter_sky.machines.storage.stores.errors import (
 )
 from jupyter_sky.machines.storage.stores.files import FilesStore
 from jupyter_sky.machines.storage.stores.journal import MIGRATIONS, Journal
-from jupyter_sky.machines.storage.stores.s3_upload import S3Upload
+from jupyter_sky.machines.storage.stores.s3 import S3Upload
 from jupyter_sky.machines.storage.stores.store import IF_ABSENT, Store
 from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferItem, TransferOptions
 from tests.emulators.object_store import ObjectStore

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from jupyter_sky.base.errors import SkyStoreError
-from jupyter_sky.base.store import database, database_file
+from jupyter_sky.base.store import database
+from jupyter_sky.base.store import database as database_file
 from jupyter_sky.base.store.store import Store
 from tests.store.rows import CLUSTER, RUN
 

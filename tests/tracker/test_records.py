@@ -18,8 +18,8 @@ from jupyter_sky.base.errors import SkyStoreError, SkyUsageError
 from jupyter_sky.base.store import store as store_module
 from jupyter_sky.base.store.store import Store
 from jupyter_sky.knowledge.tracker import Observation, Place, Tracker
-from jupyter_sky.knowledge.tracker.compaction import PERIOD
 from jupyter_sky.knowledge.tracker.observations import DAY
+from jupyter_sky.knowledge.tracker.records import PERIOD
 from tests.store.rows import CLUSTER, locked
 
 HERE = Place("aws", "us-east-1", "us-east-1a", "g5.xlarge", True)

@@ -22,7 +22,7 @@ import time
 import jupyter_sky as sky
 from jupyter_sky.execution.sessions.session import current
 from jupyter_sky.decisions.search import Space, on_sale
-from jupyter_sky.workflows.trials.history import read_history
+from jupyter_sky.workflows.trials.live_search import read_history
 
 labels = {"cpus": "2+", "memory": "2+", "cloud": "aws", "types": 6}
 few = Space(on_sale(**labels).points[:2])

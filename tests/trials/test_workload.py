@@ -21,11 +21,12 @@ from jupyter_sky.execution.cells.run_record import waiting_row
 from jupyter_sky.execution.sessions import session as sessions
 from jupyter_sky.interfaces.widgets.search_view import to_html, to_text
 from jupyter_sky.workflows.trials.cell_trials import failed_run, stop_reason
-from jupyter_sky.workflows.trials.history import collect_history, read_history
 from jupyter_sky.workflows.trials.live_search import (
     best_options,
+    collect_history,
     describe_failures,
     launchable,
+    read_history,
     search_live,
 )
 from jupyter_sky.workflows.trials.workload import find_effects, make_workload

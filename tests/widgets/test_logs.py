@@ -16,8 +16,8 @@ from jupyter_sky.base.store.store import RunRow
 from jupyter_sky.execution.sessions.session import Session
 from jupyter_sky.interfaces.magics import verbs
 from jupyter_sky.interfaces.widgets.logs import SHOWN_LINES, Log, format_entries, static_html
+from jupyter_sky.machines.engines.controller.controller import Runs
 from jupyter_sky.machines.engines.controller.journal import Journal
-from jupyter_sky.machines.engines.controller.runs import Runs
 
 
 def message(kind: str, **content: Any) -> tuple[str, bytes]:

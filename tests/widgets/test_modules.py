@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from jupyter_sky.interfaces.widgets import modules
+from jupyter_sky.interfaces.widgets import view
 
 FILES = {
     "low.js": "const secret = 1;\nexport const one = () => secret;\nexport class Kind {}\n",
@@ -25,10 +25,10 @@ FILES = {
 
 @pytest.fixture
 def joined(monkeypatch):
-    monkeypatch.setattr(modules, "_read", FILES.__getitem__)
-    modules.bundle_module.cache_clear()
-    yield modules.bundle_module
-    modules.bundle_module.cache_clear()
+    monkeypatch.setattr(view, "_read", FILES.__getitem__)
+    view.bundle_module.cache_clear()
+    yield view.bundle_module
+    view.bundle_module.cache_clear()
 
 
 def test_modules_are_bundled_once_in_dependency_order(joined):
@@ -51,13 +51,12 @@ def test_bundle_runs_with_separate_scopes(joined, tmp_path):
 
 def test_bundle_exports_only_its_default():
     for name in ("base", "form"):
-        text = modules.bundle_module(name)
+        text = view.bundle_module(name)
         assert "\nfunction combobox" in text
         exports = [line for line in text.splitlines() if line.startswith(("export", "import"))]
         assert exports == ([] if name == "base" else ["export default widget(render);"])
-    assert (
-        ".jsky-View {" in modules.bundle_styles()
-        and ".jsky-Needs-grid {" in modules.bundle_styles("form")
+    assert ".jsky-View {" in view.bundle_styles() and ".jsky-Needs-grid {" in view.bundle_styles(
+        "form"
     )
 
 
@@ -66,7 +65,7 @@ def test_bundle_is_valid_for_anywidget(name, tmp_path):
     node = shutil.which("node")
     if not node:
         pytest.skip("no node on PATH")
-    (tmp_path / "view.mjs").write_text(modules.bundle_module(name))
+    (tmp_path / "view.mjs").write_text(view.bundle_module(name))
     script = "import('./view.mjs').then(m => console.log(Object.keys(m), typeof m.default.render))"
     done = subprocess.run([node, "-e", script], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == "[ 'default' ] function\n", done.stderr

@@ -22,11 +22,11 @@ from jupyter_sky.interfaces.widgets.plan import (
     MAX_ROWS,
     alternatives_table,
     compared_table,
+    draw_graph,
     moves_table,
     request_table,
     tasks_table,
 )
-from jupyter_sky.interfaces.widgets.plan_graph import draw_graph
 
 OFFERS = [
     Offer(

@@ -8,9 +8,8 @@ from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.decisions.optimizer.plan import Plan
 from jupyter_sky.decisions.optimizer.plan_values import PlannedTask
 from jupyter_sky.interfaces.widgets.graph_layout import MAX_BOXES
-from jupyter_sky.interfaces.widgets.run_gantt import draw_run_chart
-from jupyter_sky.interfaces.widgets.run_graph import draw_run_graph
 from jupyter_sky.interfaces.widgets.run_tasks import group_tasks
+from jupyter_sky.interfaces.widgets.run_view import draw_run_chart, draw_run_graph
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
 from jupyter_sky.workflows.pipelines.run.run_report import TaskReport
 from jupyter_sky.workflows.pipelines.run.task_state import Phase

@@ -14,17 +14,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit
 
 from traitlets import Bool, Dict, Float, Integer, TraitError, Unicode, default, validate
 from traitlets.config import Config, Configurable, SingletonConfigurable
 
-from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.errors import SkyUsageError, suggest
 from jupyter_sky.base.requests.cell_options.burst import check_burst
 from jupyter_sky.base.requests.resources import parse_clouds, parse_duration
 from jupyter_sky.base.settings import project_file
-from jupyter_sky.base.settings.endpoint_settings import check_endpoints
 from jupyter_sky.base.settings.layers import environment_settings, project_settings
 from jupyter_sky.base.settings.paths import (
     check_private,
@@ -341,3 +341,46 @@ def _checked(parse: Callable[[_T, str], object], value: _T, label: str) -> _T:
 
 
 use_settings(lambda name: getattr(Sky.load(), name))
+
+
+# -- Validation of ``Sky.endpoints``: addresses of compatible stores by bucket, account or --------
+
+SCHEMES = ("s3", "gs", "az", "r2")
+OPTIONS = ("region", "profile", "place")
+_EXAMPLE = "{'s3://data': 'https://minio.lab:9000?region=lab&profile=lab'}"
+
+
+def check_endpoints(endpoints: Mapping[str, str], label: str) -> None:
+    """Raise SkyUsageError for an entry that no address of a store can use.
+
+    Parameters
+    ----------
+    endpoints : mapping of str to str
+        Value of the setting.
+    label : str
+        Its name, for messages.
+    """
+    for name, text in endpoints.items():
+        where = f"{label} {name!r}: {text!r}"
+        scheme, slashes, rest = name.partition("://")
+        if scheme not in SCHEMES or bool(slashes) != bool(rest.strip("/")):
+            hint = _("a bucket or a scheme ({schemes}), such as {example}").format(
+                schemes=", ".join(SCHEMES), example=_EXAMPLE
+            )
+            raise SkyUsageError(_("{where}: names no store").format(where=where), hint=hint)
+        address, __, options = text.partition("?")
+        if address and not (
+            re.match(r"https?://", address) and urlsplit(address).hostname and "@" not in address
+        ):
+            raise SkyUsageError(
+                _("{where}: not an address that begins with https:// or http://").format(
+                    where=where
+                ),
+                hint=_EXAMPLE,
+            )
+        for option, value in parse_qsl(options, keep_blank_values=True):
+            if option not in OPTIONS or not value:
+                raise SkyUsageError(
+                    _("{where}: has no option {option}").format(where=where, option=option),
+                    hint=suggest(option, OPTIONS),
+                )

@@ -10,17 +10,21 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from threading import Event
 from typing import Any
 
 from jupyter_sky.base.clouds.facts import AwsFacts
+from jupyter_sky.base.errors import SkyNoCapacity, SkyUsageError
+from jupyter_sky.base.requests import accelerators
 from jupyter_sky.base.requests.offers import Offer
-from jupyter_sky.clouds.aws import images, network, quotas, schedules
+from jupyter_sky.base.translation import _
+from jupyter_sky.clouds.aws import network, schedules
 from jupyter_sky.clouds.aws.account import AwsAccount
+from jupyter_sky.clouds.aws.clients import AwsClients
 from jupyter_sky.clouds.aws.network import error_code, make_filter
 from jupyter_sky.clouds.launches.catalog_provider import CatalogProvider
 from jupyter_sky.clouds.provider.naming import group_ids, split_id, tagged_machine
@@ -60,7 +64,7 @@ class Aws(AwsFacts, AwsAccount, CatalogProvider):
     def __init__(self) -> None:
         super().__init__()
         self._client = self._access.client
-        self._images: dict[tuple[str | None, ...], tuple[float, images.MachineImage]] = {}
+        self._images: dict[tuple[str | None, ...], tuple[float, MachineImage]] = {}
 
     def identify(self) -> str:
         """Ask AWS who we are."""
@@ -69,7 +73,7 @@ class Aws(AwsFacts, AwsAccount, CatalogProvider):
 
     def quotas(self) -> list[AccountQuota]:
         """Return how many vCPUs of each series the account may run in its regions."""
-        return quotas.read_quotas(self._access)
+        return read_quotas(self._access)
 
     # -- launching ---------------------------------------------------------------------------
 
@@ -132,12 +136,12 @@ class Aws(AwsFacts, AwsAccount, CatalogProvider):
             request["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": terms}
         return request
 
-    def _find_image(self, offer: Offer) -> images.MachineImage:
+    def _find_image(self, offer: Offer) -> MachineImage:
         """Return the image for an offer; it is looked up anew after a while."""
         key = (offer.region, offer.instance_type, offer.arch, offer.gpu)
         until, image = self._images.get(key, (0.0, None))
         if image is None or time.monotonic() > until:
-            image = images.find_image(self._client, offer)
+            image = find_image(self._client, offer)
             self._images[key] = (time.monotonic() + IMAGE_CACHE_SECONDS, image)
         return image
 
@@ -298,3 +302,181 @@ def _parse_reason_time(reason: str) -> float | None:
     """Return the time in a reason: ``User initiated (2026-11-22 10:11:12 GMT)``."""
     found = re.search(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)", reason)
     return datetime.fromisoformat(f"{found[1]}+00:00").timestamp() if found else None
+
+
+# -- Machine images of AWS: the choice of an image and its lookup ---------------------------------
+
+_UBUNTU = "099720109477"  # Canonical's account
+_UBUNTU_ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
+_OPEN_DRIVER_SINCE = 7.5
+"""CUDA compute capability from which NVIDIA's open driver works: not on V100 and before."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSource:
+    """Public parameter and name of an image.
+
+    Attributes
+    ----------
+    parameter : str
+        Public parameter of Systems Manager that holds the id of the latest.
+    owner, name : str
+        Account and name that publish it, for accounts that may not read parameters.
+    """
+
+    parameter: str
+    owner: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class MachineImage:
+    """An image in one region.
+
+    Attributes
+    ----------
+    root : str
+        Device of the boot disk.
+    gib : int
+        Least size of the boot disk, in GiB.
+    """
+
+    id: str
+    root: str
+    gib: int
+
+
+def select_source(arch: str, gpu: str | None = None) -> ImageSource:
+    """Select the image of a machine: the latest Ubuntu LTS, with drivers for its GPUs.
+
+    Examples
+    --------
+    >>> select_source("arm64").parameter.split("/")[-4]
+    'arm64'
+    """
+    vendor, cuda = "", 0.0
+    if gpu:
+        try:
+            found = accelerators.accelerator(gpu)
+            vendor, cuda = found.vendor, float(found.cuda or 0)
+        except SkyUsageError:
+            pass  # an own offer may name what nobody knows; then without drivers
+    if vendor == "NVIDIA":
+        kind, release = "base-oss-nvidia-driver-gpu", "24.04"
+        name = f"Deep Learning {'ARM64 ' * (arch == 'arm64')}Base OSS Nvidia Driver GPU AMI"
+        if cuda < _OPEN_DRIVER_SINCE:
+            kind, release = "base-proprietary-nvidia-driver-gpu", "22.04"
+            name = "Deep Learning Base Proprietary Nvidia Driver GPU AMI"
+        parameter = f"deeplearning/ami/{arch}/{kind}-ubuntu-{release}/latest/ami-id"
+        return ImageSource(f"/aws/service/{parameter}", "amazon", f"{name} (Ubuntu {release}) *")
+    if vendor == "AWS":  # Trainium and Inferentia
+        parameter = "/aws/service/neuron/dlami/multi-framework/ubuntu-24.04/latest/image_id"
+        return ImageSource(parameter, "amazon", "Deep Learning AMI Neuron (Ubuntu 24.04) *")
+    word = _UBUNTU_ARCHITECTURES[arch]
+    return ImageSource(
+        f"/aws/service/canonical/ubuntu/server/24.04/stable/current/{word}/hvm/ebs-gp3/ami-id",
+        _UBUNTU,
+        f"ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-{word}-server-*",
+    )
+
+
+def find_image(client: Callable[[str, str], Any], offer: Offer) -> MachineImage:
+    """Look the image of an offer up in its region.
+
+    Parameters
+    ----------
+    client
+        Returns a client of boto3 for a service in a region.
+    """
+    ec2 = client("ec2", offer.region)
+    arch = offer.arch or _arch(ec2, offer.instance_type)
+    wanted = select_source(arch, offer.gpu)
+    id = _latest(client("ssm", offer.region), wanted.parameter)
+    if id:
+        images = ec2.describe_images(ImageIds=[id])["Images"]
+    else:
+        filters = {"name": wanted.name, "architecture": arch, "state": "available"}
+        images = ec2.describe_images(
+            Owners=[wanted.owner],
+            Filters=[{"Name": name, "Values": [value]} for name, value in filters.items()],
+        )["Images"]
+    if not images:
+        missing = SkyNoCapacity(
+            _("{place}: the region has no image {name}").format(place=offer.place, name=wanted.name)
+        )
+        missing.cause, missing.scope = "quota", "family"
+        raise missing
+    image = max(images, key=lambda each: each["CreationDate"])
+    root = image["RootDeviceName"]
+    disks = image.get("BlockDeviceMappings", [])
+    sizes = [each["Ebs"].get("VolumeSize", 0) for each in disks if each.get("DeviceName") == root]
+    return MachineImage(image["ImageId"], root, max(sizes, default=0))
+
+
+def _latest(ssm: Any, parameter: str) -> str:
+    """Return the ID that a public parameter holds; empty where it is not to be had."""
+    from botocore.exceptions import ClientError
+
+    try:
+        return ssm.get_parameter(Name=parameter)["Parameter"]["Value"]
+    except ClientError as error:
+        if error.response["Error"]["Code"] in ("ParameterNotFound", "AccessDeniedException"):
+            return ""
+        raise
+
+
+def _arch(ec2: Any, instance_type: str) -> str:
+    """Return the architecture of a type, where the offer does not say it."""
+    types = ec2.describe_instance_types(InstanceTypes=[instance_type])["InstanceTypes"]
+    return "arm64" if "arm64" in types[0]["ProcessorInfo"]["SupportedArchitectures"] else "x86_64"
+
+
+# -- Quotas of an AWS account by Service Quotas: vCPUs of running machines, by series and ---------
+
+_ON_DEMAND = re.compile(r"Running On-Demand (.+) instances")
+_SPOT = re.compile(r"All (.+) Spot Instance Requests")
+_PAGE = "https://{region}.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/{code}"
+
+
+def read_quotas(access: AwsClients) -> list[AccountQuota]:
+    """Return the quotas of all enabled regions."""
+    return access.call_regions(lambda region: list(_read_region(access, region)))
+
+
+def _read_region(access: AwsClients, region: str) -> Iterator[AccountQuota]:
+    pages = access.client("service-quotas", region).get_paginator("list_service_quotas")
+    for page in pages.paginate(ServiceCode="ec2", PaginationConfig={"PageSize": 100}):
+        for quota in page["Quotas"]:
+            name = quota["QuotaName"]
+            spot = _SPOT.fullmatch(name)
+            found = spot or _ON_DEMAND.fullmatch(name)
+            if found is None or "Value" not in quota or not (series := parse_series(found[1])):
+                continue
+            yield AccountQuota(
+                "aws",
+                name,
+                float(quota["Value"]),
+                "vcpus",
+                region,
+                series,
+                spot is not None,
+                _PAGE.format(region=region, code=quota["QuotaCode"]),
+            )
+
+
+def parse_series(text: str) -> tuple[str, ...]:
+    """Return the instance series in the name of a quota, as `AccountQuota` has them.
+
+    Examples
+    --------
+    >>> parse_series("Standard (A, C, D, H, I, M, R, T, Z)"), parse_series("G and VT")
+    (('standard',), ('g', 'vt'))
+    >>> parse_series("P4, P3 and P2"), parse_series("High Memory")
+    (('p4*', 'p3*', 'p2*'), ('u',))
+    """
+    if text.startswith("Standard"):
+        return ("standard",)
+    if text == "High Memory":
+        return ("u",)
+    words = [word.lower() for word in re.split(r",? and |, ?| ", text) if word]
+    return tuple(f"{word}*" if word[-1].isdigit() else word for word in words)

@@ -7,28 +7,21 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from threading import Event
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jupyter_sky.base.clouds.facts import AzureFacts
 from jupyter_sky.base.translation import N_
-from jupyter_sky.clouds.azure import (
-    clients,
-    errors,
-    machine_roles,
-    policy,
-    power,
-    queries,
-    quotas,
-    requests,
-)
+from jupyter_sky.clouds.azure import clients, errors, machine_roles, queries, requests
 from jupyter_sky.clouds.azure.clients import AzureClients
 from jupyter_sky.clouds.azure.errors import error_code
-from jupyter_sky.clouds.azure.group_launch import GroupLaunch, ProvisioningFailed
 from jupyter_sky.clouds.azure.machine_roles import MachineRoles
+from jupyter_sky.clouds.azure.polling import polling_method
 from jupyter_sky.clouds.launches.catalog_provider import CatalogProvider
 from jupyter_sky.clouds.provider.classification import ErrorTable, ProviderError
 from jupyter_sky.clouds.provider.naming import TOKEN, group_ids, split_id
@@ -88,11 +81,11 @@ class Azure(AzureFacts, CatalogProvider):
     def policy(self) -> str:
         """Return the role of a user that launches machines, as JSON."""
         subscription = os.environ.get("AZURE_SUBSCRIPTION_ID", "")
-        return json.dumps(policy.role_definition(subscription), indent=2)
+        return json.dumps(role_definition(subscription), indent=2)
 
     def quotas(self) -> list[AccountQuota]:
         """Return how many vCPUs of each family the subscription may have in its regions."""
-        return quotas.read_quotas(self._current_account())
+        return read_quotas(self._current_account())
 
     def read_error(self, error: Exception) -> ProviderError | None:
         """Read code, HTTP status and message out of an error of Azure's SDK."""
@@ -214,11 +207,11 @@ class Azure(AzureFacts, CatalogProvider):
 
     def stop(self, ids: Sequence[str]) -> None:
         """Ask machines to be deallocated; their disks and addresses are kept."""
-        power.deallocate(self._current_account(), ids, self.is_transient)
+        deallocate(self._current_account(), ids, self.is_transient)
 
     def start(self, ids: Sequence[str]) -> None:
         """Start machines that were deallocated."""
-        power.start(self._current_account(), ids, self.is_transient, self.poll)
+        start(self._current_account(), ids, self.is_transient, self.poll)
 
     def sweep(
         self, owner: str, alive: Collection[str], regions: Collection[str] | None = None
@@ -275,3 +268,232 @@ def _delete_group(account: AzureClients, group: str) -> None:
     except HttpResponseError as error:
         if error_code(error) not in _DELETION_CODES:
             raise
+
+
+# -- Machines of one order, created in its resource group with network and firewall ---------------
+
+
+class ProvisioningFailed(Exception):
+    """Failure of a machine whose creation was accepted; what is there of it is of no use."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLaunch:
+    """Requests of one order; each waits for its operation unless `halt` is set.
+
+    Attributes
+    ----------
+    group : str
+        Name of the resource group, which exists.
+    poll : float
+        Most seconds between two looks at an operation.
+    """
+
+    account: AzureClients
+    roles: MachineRoles
+    group: str
+    order: LaunchRequest
+    config: MachineConfig
+    poll: float
+
+    @property
+    def home(self) -> str:
+        """ID of the group."""
+        return f"/subscriptions/{self.account.subscription}/resourceGroups/{self.group}"
+
+    def make_network(self, halt: Event) -> None:
+        """Make the private network."""
+        body = requests.virtual_network(self.order, self.config)
+        make = self.account.network.virtual_networks.begin_create_or_update
+        make(self.group, requests.NETWORK, body, polling=polling_method(halt, self.poll)).result()
+
+    def make_firewall(self, halt: Event) -> None:
+        """Make the firewall."""
+        body = requests.firewall(self.order, self.config)
+        make = self.account.network.network_security_groups.begin_create_or_update
+        make(self.group, requests.FIREWALL, body, polling=polling_method(halt, self.poll)).result()
+
+    def ensure_role(self, halt: Event) -> None:
+        """Make the role by which machines may delete themselves."""
+        self.roles.ensure(self.account)
+
+    def make_machine(self, rank: int, halt: Event) -> Any:
+        """Create one machine and wait until Azure has found a place for it, or none."""
+        from azure.core import MatchConditions
+        from azure.core.exceptions import HttpResponseError
+
+        name = requests.machine_name(self.order.token, rank)
+        body = requests.virtual_machine(self.order, self.config, rank, self.home)
+        polling = polling_method(halt, self.poll)
+        try:
+            poller = self.account.compute.virtual_machines.begin_create_or_update(
+                self.group, name, body, match_condition=MatchConditions.IfMissing, polling=polling
+            )
+        except HttpResponseError as error:
+            if error.status_code != 412:
+                raise
+            return self._await_existing_machine(name, halt)  # the answer to its request got lost
+        early = self.roles.assign(self.account, self.home, polling.first)
+        try:
+            made = poller.result()
+        except HttpResponseError as error:
+            raise ProvisioningFailed(error) from None
+        if not early:
+            self.roles.assign(self.account, self.home, made)
+        return made
+
+    def _await_existing_machine(self, name: str, halt: Event) -> Any:
+        """Wait for a machine that somebody else's request makes."""
+        read = self.account.compute.virtual_machines.get
+        seen = read(self.group, name, expand="instanceView")
+        self.roles.assign(self.account, self.home, seen)
+        while seen.properties.provisioning_state in ("Creating", "Updating"):
+            pause(halt, self.poll)
+            seen = read(self.group, name, expand="instanceView")
+        if seen.properties.provisioning_state != "Failed":
+            return seen
+        failed = queries.provisioning_error(seen)
+        code, message = failed or ("ProvisioningFailed", "the machine was not made")
+        raise ProvisioningFailed(ProviderError(message, code=code))
+
+
+# -- Least rights of a user that launches machines: the actions that the driver asks --------------
+
+ACTIONS = (
+    "Microsoft.Authorization/roleAssignments/write",
+    "Microsoft.Authorization/roleDefinitions/write",
+    "Microsoft.Compute/disks/write",
+    "Microsoft.Compute/locations/operations/read",
+    "Microsoft.Compute/locations/usages/read",
+    "Microsoft.Compute/virtualMachines/deallocate/action",
+    "Microsoft.Compute/virtualMachines/delete",
+    "Microsoft.Compute/virtualMachines/instanceView/read",
+    "Microsoft.Compute/virtualMachines/read",
+    "Microsoft.Compute/virtualMachines/retrieveBootDiagnosticsData/action",
+    "Microsoft.Compute/virtualMachines/start/action",
+    "Microsoft.Compute/virtualMachines/write",
+    "Microsoft.ComputeSchedule/locations/virtualMachinesSubmitDeallocate/action",
+    "Microsoft.Network/locations/operations/read",
+    "Microsoft.Network/networkInterfaces/join/action",
+    "Microsoft.Network/networkInterfaces/read",
+    "Microsoft.Network/networkInterfaces/write",
+    "Microsoft.Network/networkSecurityGroups/join/action",
+    "Microsoft.Network/networkSecurityGroups/read",
+    "Microsoft.Network/networkSecurityGroups/write",
+    "Microsoft.Network/publicIPAddresses/join/action",
+    "Microsoft.Network/publicIPAddresses/read",
+    "Microsoft.Network/publicIPAddresses/write",
+    "Microsoft.Network/virtualNetworks/read",
+    "Microsoft.Network/virtualNetworks/subnets/join/action",
+    "Microsoft.Network/virtualNetworks/write",
+    "Microsoft.Resources/subscriptions/read",
+    "Microsoft.Resources/subscriptions/resourceGroups/delete",
+    "Microsoft.Resources/subscriptions/resourceGroups/read",
+    "Microsoft.Resources/subscriptions/resourceGroups/write",
+)
+"""Actions of a role; without those of Authorization, Azure's timer and `reap` end machines."""
+
+
+def role_definition(subscription: str = "") -> dict[str, Any]:
+    """Return the role, as ``az role definition create`` takes it.
+
+    Parameters
+    ----------
+    subscription
+        ID of the subscription; a word to be replaced where it is not known.
+
+    Examples
+    --------
+    >>> role_definition("1234")["AssignableScopes"]
+    ['/subscriptions/1234']
+    """
+    return {
+        "Name": "jupyter_sky",
+        "IsCustom": True,
+        "Description": "Launches and ends machines of jupyter_sky.",
+        "Actions": list(ACTIONS),
+        "NotActions": [],
+        "AssignableScopes": [f"/subscriptions/{subscription or 'SUBSCRIPTION'}"],
+    }
+
+
+# -- Machines of Azure that are deallocated by a request and started again ------------------------
+
+
+def deallocate(
+    account: AzureClients, ids: Sequence[str], is_transient: Callable[[Exception], bool]
+) -> None:
+    """Ask machines to leave their hosts; a machine that is only off is billed as one that runs."""
+
+    def ask(group: str, name: str, _: Event) -> None:
+        account.compute.virtual_machines.begin_deallocate(group, name, polling=False)
+
+    send_parallel([partial(ask, *split_id(each)) for each in ids], is_transient)
+
+
+def start(
+    account: AzureClients,
+    ids: Sequence[str],
+    is_transient: Callable[[Exception], bool],
+    poll: float,
+) -> None:
+    """Start machines, and wait for the operations: a place may be refused late.
+
+    Parameters
+    ----------
+    poll
+        Most seconds between two looks at an operation.
+    """
+
+    def ask(group: str, name: str, halt: Event) -> None:
+        begin = account.compute.virtual_machines.begin_start
+        begin(group, name, polling=polling_method(halt, poll)).result()
+
+    send_parallel([partial(ask, *split_id(each)) for each in ids], is_transient)
+
+
+# -- Quotas of an Azure subscription: vCPUs of each family of sizes, and of each region in --------
+#
+# Spot machines count against one quota of the region, of all families together.
+
+MAX_PARALLEL_REGIONS = 8
+_ABSENT_CODES = ("NoRegisteredProviderFound", "LocationNotAvailableForResourceType")
+_MARKETS = {"cores": False, "lowPriorityCores": True}
+"""Quotas of all sizes of a region, and whether they are of spot machines."""
+
+
+def read_quotas(account: AzureClients) -> list[AccountQuota]:
+    """Return the quotas of all regions of the catalog that the subscription has."""
+    from jupyter_sky.knowledge.catalog import load
+
+    regions = sorted(name for cloud, name in load().regions if cloud == "azure")
+    with ThreadPoolExecutor(MAX_PARALLEL_REGIONS) as workers:
+        found = workers.map(lambda region: list(_read_region(account, region)), regions)
+        return [quota for quotas in found for quota in quotas]
+
+
+def _read_region(account: AzureClients, region: str) -> Iterator[AccountQuota]:
+    from azure.core.exceptions import HttpResponseError
+
+    try:
+        usages: list[Any] = list(account.compute.usage.list(region))
+    except HttpResponseError as error:
+        if error.error is not None and error.error.code in _ABSENT_CODES:
+            return
+        raise
+    for usage in usages:
+        name, title = usage.name.value or "", usage.name.localized_value or ""
+        if name in _MARKETS:
+            families, spot = (), _MARKETS[name]
+        elif name.lower().endswith("family"):
+            families, spot = (name[: -len("family")],), False
+        else:
+            continue
+        yield AccountQuota(
+            "azure", title or name, float(usage.limit), "vcpus", region, families, spot,
+            AzureFacts.quota_page,
+        )  # fmt: skip

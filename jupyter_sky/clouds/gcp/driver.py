@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
+import re
 import time
-from collections.abc import Collection, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
 from typing import Any, ClassVar
 
 from jupyter_sky.base.clouds.facts import GcpFacts
-from jupyter_sky.clouds.gcp import (
-    instance_launch,
-    network,
-    power,
-    quotas,
-    service_account,
-    tpu,
-    tpu_client,
-)
+from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests import accelerators
+from jupyter_sky.clouds.gcp import errors, instances, service_account, tpu, tpu_client
 from jupyter_sky.clouds.gcp import instances as machine
 from jupyter_sky.clouds.gcp.account import GcpAccount
-from jupyter_sky.clouds.gcp.clients import GcpClients, connect, match_any
-from jupyter_sky.clouds.gcp.errors import ignore_codes
+from jupyter_sky.clouds.gcp.clients import PAGE_SIZE, GcpClients, connect, match_any
+from jupyter_sky.clouds.gcp.errors import has_code, ignore_codes
 from jupyter_sky.clouds.launches.catalog_provider import CatalogProvider
 from jupyter_sky.clouds.provider.classification import ErrorTable, ProviderError
 from jupyter_sky.clouds.provider.naming import OWNER, TOKEN, group_ids, split_id
 from jupyter_sky.clouds.provider.parallel_requests import send_parallel
+from jupyter_sky.clouds.provider.protocol import Provider
 from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig
 from jupyter_sky.knowledge.tracker.quotas import AccountQuota
 
@@ -65,7 +65,7 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
 
     def quotas(self) -> list[AccountQuota]:
         """Return how many vCPUs and GPUs the project may have in its regions."""
-        return quotas.read_quotas(connect())
+        return read_quotas(connect())
 
     # -- creation ----------------------------------------------------------------------------
 
@@ -82,12 +82,12 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
         access = connect()
         if tpu.is_slice(request.offer):
             return self._launch_slices(access, request, config, stop)
-        zone = request.offer.zone or instance_launch.choose_zone(access, request)
-        network.ensure_network(access, request, config, stop)
+        zone = request.offer.zone or choose_zone(access, request)
+        ensure_network(access, request, config, stop)
         ranks = range(request.resources.nodes)
         names = [machine.machine_name(request.token, rank) for rank in ranks]
         try:
-            instance_launch.InstanceLaunch(self, access, request, config, zone, stop).create()
+            InstanceLaunch(self, access, request, config, zone, stop).create()
             found = self._read(access, zone, names)
             if missing := set(names) - {each.name for each, _ in found}:
                 words = f"{', '.join(sorted(missing))} in {zone} ended while being made"
@@ -107,7 +107,7 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
         self, access: GcpClients, request: LaunchRequest, config: MachineConfig, stop: Event
     ) -> list[Machine]:
         try:
-            network.ensure_network(access, request, config, stop)
+            ensure_network(access, request, config, stop)
             return tpu.launch(access, request, config, stop)
         except Exception as error:
             if not self.is_transient(error):  # else the same request comes again and finds them
@@ -174,15 +174,15 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
         for name in (split_id(each)[1].partition("/")[0] for each in ids):
             if name.endswith("-0"):  # the head: its cluster has ended
                 with suppress(Exception):  # a rule costs nothing, and `sweep` finds it
-                    network.remove_rule(access, name.removesuffix("-0"))
+                    remove_rule(access, name.removesuffix("-0"))
 
     def stop(self, ids: Sequence[str]) -> None:
         """Power machines off; their disks are kept."""
-        power.change_power(connect(), "stop_unary", ids, self.is_transient)
+        change_power(connect(), "stop_unary", ids, self.is_transient)
 
     def start(self, ids: Sequence[str]) -> None:
         """Start machines that were stopped; each gets another address."""
-        power.change_power(connect(), "start_unary", ids, self.is_transient)
+        change_power(connect(), "start_unary", ids, self.is_transient)
 
     def sweep(
         self, owner: str, alive: Collection[str], regions: Collection[str] | None = None
@@ -196,8 +196,8 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
                     deleted.append(f"disk {zone}/{name}")
         # rules are of all regions
         up = {each.token for each in self.machines(owner=owner)}.union(alive)
-        for name in network.list_unused_rules(access, owner, up):
-            if network.remove_rule(access, name):
+        for name in list_unused_rules(access, owner, up):
+            if remove_rule(access, name):
                 deleted.append(f"firewall rule {name}")
         return deleted
 
@@ -254,8 +254,320 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
 
 
 def _unused_disks(access: GcpClients, owner: str) -> Iterator[tuple[str, str]]:
-    old = time.time() - network.LAUNCH_GRACE_SECONDS
+    old = time.time() - LAUNCH_GRACE_SECONDS
     filter = f'labels.{OWNER} = "{machine.format_label(owner)}"'
     for zone, disk in access.list_all_zones("Disks", "disks", filter):
         if not disk.users and machine.parse_timestamp(disk.creation_timestamp) < old:
             yield zone, disk.name
+
+
+# -- Machines of one order, created in a zone of Compute Engine -----------------------------------
+
+MAX_FAILED_ATTEMPTS = 20
+"""Failures of one order at one place; each spends an ID of requests."""
+log = logging.getLogger(__name__)
+_NAMESPACE = uuid.UUID("8b5f7a52-21a6-4bd1-9f0e-5f6ad2a0c3de")
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceLaunch:
+    """Requests of one order in a zone.
+
+    Attributes
+    ----------
+    provider : Provider
+        The driver, which explains its cloud's errors.
+    """
+
+    provider: Provider
+    access: GcpClients
+    order: LaunchRequest
+    config: MachineConfig
+    zone: str
+    stop: Event
+
+    def create(self, role: bool = True) -> None:
+        """Make all machines; without a role, where they may not have the one they are to have."""
+        account, asked = service_account.configured_account() if role else "", list[Any]()
+        try:
+            asked += self._insert(account)
+            self.access.await_operations(asked, self.stop, self.zone)
+        except Exception as error:
+            if not account or not service_account.is_refused(error):
+                raise
+            trouble = self.provider.explain(error)
+            log.warning(
+                "gcp: machines do without the service account %r: %s; when one is lost, it is "
+                "powered off and its disk billed until %%sky reap. %s",
+                account,
+                trouble.message if trouble else error,
+                trouble.fix if trouble else "",
+            )
+            for each in asked:  # their names are taken until all have failed
+                with service_account.ignore_refusals():
+                    self.access.await_operations([each], self.stop, self.zone)
+            self.create(role=False)
+
+    def _insert(self, account: str) -> list[Any]:
+        """Ask for all machines at once; return the operations that are under way."""
+        bodies = [
+            instances.instance_body(self.order, self.config, self.zone, rank, account)
+            for rank in range(self.order.resources.nodes)
+        ]
+        requests = [partial(self._insert_machine, body) for body in bodies]
+        # an error that does not pass decides: then no machine is waited for
+        asked = send_parallel(requests, self.provider.is_transient)
+        return [operation for operation in asked if operation is not None]
+
+    def _insert_machine(self, body: Any, _: Event) -> Any | None:
+        """Ask for one machine; None when it is there already.
+
+        The id of a request makes it count once, however often it is sent. An order that failed and
+        is sent again would only be told of that failure: then it takes the next id.
+        """
+        for attempt in range(MAX_FAILED_ATTEMPTS):
+            place = f"{self.zone}/{self.order.offer.instance_type}/{self.order.offer.spot}"
+            place += "".join(f"/{each.email}" for each in body.service_accounts)
+            request_id = str(uuid.uuid5(_NAMESPACE, f"{body.name}/{place}/{attempt}"))
+            asked = {"zone": self.zone, "instance_resource": body, "request_id": request_id}
+            try:
+                operation = self.access.call("Instances", "insert_unary", **asked)
+            except Exception as error:
+                if errors.has_code(error, "alreadyExists") and self._is_there(body):
+                    return None
+                raise
+            last = attempt == MAX_FAILED_ATTEMPTS - 1
+            if last or operation.status.name != "DONE" or self._is_there(body):
+                return operation
+        raise AssertionError
+
+    def _is_there(self, body: Any) -> bool:
+        """Whether a machine is there and is the one that is asked for."""
+        try:
+            found = self.access.call("Instances", "get", zone=self.zone, instance=body.name)
+        except Exception as error:
+            if errors.has_code(error, "gone"):
+                return False
+            raise
+        same = instances.read_tags(found).get(TOKEN) == instances.read_tags(body).get(TOKEN)
+        return same and found.status in ("PROVISIONING", "STAGING", "RUNNING")
+
+
+def choose_zone(access: GcpClients, order: LaunchRequest) -> str:
+    """Choose a zone of the region that has what is asked; the same order gets the same."""
+    kind, gpu, _ = instances.split_type(order.offer.instance_type)
+    if gpu:
+        listed = access.list_all_zones("AcceleratorTypes", "accelerator_types", f'name = "{gpu}"')
+    else:
+        listed = access.list_all_zones("MachineTypes", "machine_types", f'name = "{kind}"')
+    region = order.offer.region
+    zones = sorted({zone for zone, _ in listed if instances.region_of_zone(zone) == region})
+    if not zones:
+        words = f"no zone of {region} has {order.offer.instance_type}"
+        raise ProviderError(words, code="notFound")
+    return zones[int(hashlib.sha256(order.token.encode()).hexdigest(), 16) % len(zones)]
+
+
+# -- The network of our machines on Google Cloud, and who may reach them --------------------------
+#
+# One network for all, made when it is missing. Each set of networks that may reach port 22 has one
+# rule, each cluster of several nodes another, by which they reach each other and nobody else does.
+
+LAUNCH_GRACE_SECONDS = 900.0
+"""A rule or a disk that is younger may belong to machines that are just being made."""
+
+
+def ensure_network(
+    access: GcpClients, order: LaunchRequest, config: MachineConfig, stop: Event
+) -> None:
+    """Make the network and the rules of an order, those that are missing."""
+    wanted = {rule["name"]: rule for rule in _firewall_rules(order, config)}
+    for there in access.call("Firewalls", "list", filter=match_any("name", wanted)):
+        wanted.pop(there.name, None)
+    if not wanted:  # a network with rules exists
+        return
+    _ensure_network(access, stop)
+    made = []
+    for rule in wanted.values():
+        with ignore_codes("alreadyExists"):  # another notebook was faster
+            asked = {"firewall_resource": rule}
+            made.append(
+                access.retry_until_ready(
+                    lambda asked=asked: access.call("Firewalls", "insert_unary", **asked), stop
+                )
+            )
+    access.await_operations(made, stop)
+
+
+def remove_rule(access: GcpClients, name: str) -> bool:
+    """Delete a rule; say whether it was there."""
+    try:
+        access.call("Firewalls", "delete_unary", firewall=name)
+    except Exception as error:
+        if has_code(error, "gone", "resourceNotReady"):
+            return False
+        raise
+    return True
+
+
+def list_unused_rules(access: GcpClients, owner: str, alive: Collection[str]) -> list[str]:
+    """List rules of an owner's clusters of which no machine is left.
+
+    Parameters
+    ----------
+    alive
+        Tokens of the orders whose machines have not ended.
+    """
+    old = time.time() - LAUNCH_GRACE_SECONDS
+    return [
+        rule.name
+        for rule in access.call("Firewalls", "list")
+        if rule.network.endswith(f"/{machine.NETWORK}")
+        and (noted := _rule_tags(rule)).get(OWNER) == owner
+        and noted.get(TOKEN) not in alive
+        and machine.parse_timestamp(rule.creation_timestamp) < old
+    ]
+
+
+def _ensure_network(access: GcpClients, stop: Event) -> None:
+    network = {"name": machine.NETWORK, "auto_create_subnetworks": True}
+    try:
+        made = access.call("Networks", "insert_unary", network_resource=network)
+    except Exception as error:
+        if not has_code(error, "alreadyExists"):
+            raise
+        return  # while it is being made, rules are not taken yet: see `retry_until_ready`
+    access.await_operations([made], stop)
+
+
+def _firewall_rules(order: LaunchRequest, config: MachineConfig) -> list[dict[str, Any]]:
+    network, ssh = f"global/networks/{machine.NETWORK}", machine.ssh_rule_name(config)
+    cluster, rules = machine.resource_prefix(order.token), list[dict[str, Any]]()
+    if config.ssh_from:
+        rules.append(
+            {
+                "name": ssh,
+                "network": network,
+                "description": "SSH to machines of jupyter_sky",
+                "source_ranges": list(config.ssh_from),
+                "target_tags": [ssh],
+                "allowed": [{"I_p_protocol": "tcp", "ports": ["22"]}],
+            }
+        )
+    if order.resources.nodes * order.offer.hosts > 1:
+        noted = {key: config.tags[key] for key in (OWNER, TOKEN)}
+        rules.append(
+            {
+                "name": cluster,
+                "network": network,
+                "description": json.dumps(noted),
+                "source_tags": [cluster],
+                "target_tags": [cluster],
+                "allowed": [{"I_p_protocol": "all"}],
+            }
+        )
+    return rules
+
+
+def _rule_tags(rule: Any) -> dict[str, str]:
+    try:
+        noted = json.loads(rule.description)
+    except ValueError:
+        return {}
+    return noted if isinstance(noted, dict) else {}
+
+
+# -- Machines of Compute Engine that are stopped by a request and started again -------------------
+
+
+def change_power(
+    access: GcpClients, method: str, ids: Sequence[str], is_transient: Callable[[Exception], bool]
+) -> None:
+    """Stop or start machines, and wait for the operations: they may be refused late.
+
+    Parameters
+    ----------
+    method
+        ``stop_unary`` or ``start_unary``.
+    ids
+        As ``zone/name``.
+    """
+
+    def ask(zone: str, name: str, _: Event) -> Any:
+        return access.call("Instances", method, zone=zone, instance=name)
+
+    for zone, names in group_ids(ids).items():
+        asked = send_parallel([partial(ask, zone, name) for name in names], is_transient)
+        access.await_operations(asked, Event(), zone)
+
+
+# -- Quotas of a project of Google Cloud: those of each region, and those of all regions ----------
+#
+# Spot machines count against quotas of their own where a project has them, else against the same as
+# others: https://cloud.google.com/compute/resource-usage#preemptible-quotas.
+
+_SPOT = "PREEMPTIBLE_"
+_GPUS = re.compile(r"NVIDIA_(\w+)_GPUS")
+_CPUS = re.compile(r"([A-Z]\d[A-Z0-9]*)_CPUS")
+_SHARED_CPUS = ("n1", "e2", "f1", "g1")
+"""Series that count against CPUS, as they have no metric of their own."""
+
+
+def read_quotas(access: GcpClients) -> list[AccountQuota]:
+    """Return the quotas of all regions and of the project."""
+    found: list[AccountQuota] = []
+    for region in access.call("Regions", "list", max_results=PAGE_SIZE):
+        found += parse_metrics(((q.metric, q.limit) for q in region.quotas), region.name)
+    project = access.call("Projects", "get")
+    found += parse_metrics((q.metric, q.limit) for q in project.quotas)
+    return found
+
+
+def parse_metrics(metrics: Iterable[tuple[str, float]], region: str = "") -> Iterator[AccountQuota]:
+    """Yield the quotas that machines count against.
+
+    Parameters
+    ----------
+    metrics
+        Names and limits, as the API has them.
+    region
+        Where they hold; empty for all regions together.
+
+    Examples
+    --------
+    >>> found = parse_metrics([("NVIDIA_A100_80GB_GPUS", 8), ("PREEMPTIBLE_CPUS", 0)], "us-east4")
+    >>> [(quota.families, quota.limit, quota.spot) for quota in found]
+    [(('A100-80GB',), 8, None)]
+    """
+    limits = dict(metrics)
+    for name, limit in limits.items():
+        plain = name.removeprefix(_SPOT)
+        is_spot = plain != name
+        if is_spot and not limit:
+            continue  # none of its own: spot machines count against the other
+        gpus = _GPUS.fullmatch(plain)
+        if plain == "GPUS_ALL_REGIONS" or plain == "CPUS_ALL_REGIONS":
+            unit, families = ("gpus" if plain.startswith("GPUS") else "vcpus"), ()
+            spot: bool | None = False
+        elif gpus:
+            unit, families = "gpus", _accelerator_names(gpus[1])
+            spot = is_spot or (False if limits.get(_SPOT + plain) else None)
+        elif plain == "CPUS" or _CPUS.fullmatch(plain):
+            series = plain.partition("_")[0].lower()
+            unit, families = "vcpus", (series,) if plain != "CPUS" else _SHARED_CPUS
+            families = () if is_spot else families
+            spot = is_spot or (False if limits.get(f"{_SPOT}CPUS") else None)
+        else:
+            continue
+        if families or plain.endswith("ALL_REGIONS") or is_spot:
+            yield AccountQuota(
+                "gcp", name, limit, unit, region, families, spot, GcpFacts.quota_page
+            )
+
+
+def _accelerator_names(metric: str) -> tuple[str, ...]:
+    """Return the canonical name of the accelerator in a metric; none where it is not known."""
+    try:
+        return (accelerators.canonical(metric.replace("_", "-")),)
+    except SkyUsageError:
+        return ()

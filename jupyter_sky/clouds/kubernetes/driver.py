@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from threading import Event
 from typing import Any, ClassVar, TypeVar
@@ -18,7 +20,6 @@ from jupyter_sky.base.clouds.on_premises_facts import KubernetesFacts
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import N_
 from jupyter_sky.clouds.kubernetes import connection, nodes
-from jupyter_sky.clouds.kubernetes.acceptance import SCALE_UP_SECONDS, SCHEDULE_SECONDS, Acceptance
 from jupyter_sky.clouds.kubernetes.api import (
     KUBECONFIG,
     Context,
@@ -27,15 +28,27 @@ from jupyter_sky.clouds.kubernetes.api import (
     has_account,
     kubeconfig,
 )
-from jupyter_sky.clouds.kubernetes.nodes import NodeKind, Room
-from jupyter_sky.clouds.kubernetes.pods import make_pod, read_tags, split_id
-from jupyter_sky.clouds.kubernetes.status import IMAGE_CODES, UNSCHEDULABLE, parse_state
-from jupyter_sky.clouds.launches.machine_script import DEFAULT_IMAGE, SSHD_PROGRAM
+from jupyter_sky.clouds.kubernetes.nodes import GPU, NodeKind, Room, affinity
+from jupyter_sky.clouds.kubernetes.status import (
+    IMAGE_CODES,
+    PULL_CODES,
+    UNSCHEDULABLE,
+    find_trouble,
+    has_started,
+    parse_state,
+)
+from jupyter_sky.clouds.launches.machine_script import (
+    DEFAULT_IMAGE,
+    SETUP_COMMAND,
+    SETUP_VARIABLE,
+    SSHD_PROGRAM,
+    pack_script,
+)
 from jupyter_sky.clouds.launches.machine_slices import powers_of_two, slice_name, slice_sizes
 from jupyter_sky.clouds.launches.rest_provider import RANK, ListedMachine, RestProvider
 from jupyter_sky.clouds.provider.classification import ProviderError, Refinement, group_codes
-from jupyter_sky.clouds.provider.naming import TOKEN, container_name
-from jupyter_sky.clouds.provider.parallel_requests import StopRequested, send_parallel
+from jupyter_sky.clouds.provider.naming import TOKEN, container_name, fit_name
+from jupyter_sky.clouds.provider.parallel_requests import StopRequested, pause, send_parallel
 from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig
 
 log = logging.getLogger(__name__)
@@ -300,3 +313,187 @@ class Kubernetes(KubernetesFacts, RestProvider):
         return self.clusters.call(
             context, "read_namespaced_pod_log", name, namespace, tail_lines=20
         )
+
+
+# -- Wait for pods until each has a node and its image, as far as their cluster can bring ---------
+
+SCHEDULE_SECONDS = 60.0
+"""Time that pods may wait for a node that has room, unless the settings say another."""
+SCALE_UP_SECONDS = 900.0
+"""Time that an autoscaler has to add a node, once it has said so."""
+SCALE_UP_REASONS = ("TriggeredScaleUp", "Nominated")
+"""Events of pods for which a node comes: of the cluster autoscaler, and of Karpenter."""
+PULL_SECONDS = 30.0
+"""A pull of an image that takes longer is waited for with the start of the machine."""
+PULL_TRIES = 3
+"""Pulls that fail before a launch is given up: a cluster makes them after 0, 10 and 30 s."""
+PULL_RETRY_SECONDS = 120.0
+"""Time from the first one on where the cluster does not tell how many have failed."""
+_POLL_SECONDS, _LATE_POLL_SECONDS = 0.5, 5.0
+_FAILED_PULL = "Failed to pull image"
+
+Pods = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class FailedPulls:
+    """Pulls of a pod's image that have failed.
+
+    Attributes
+    ----------
+    count
+        Their number, by the events of the pod; 0 where none are told.
+    words
+        Reason for the last one; empty where it is not told.
+    """
+
+    count: int = 0
+    words: str = ""
+
+
+def count_failed_pulls(events: Iterable[Mapping[str, Any]]) -> FailedPulls:
+    """Return the pulls that have failed by the events of a pod.
+
+    Examples
+    --------
+    >>> told = {"reason": "Failed", "message": 'Failed to pull image "x": not found', "count": 3}
+    >>> count_failed_pulls([told])
+    FailedPulls(count=3, words='Failed to pull image "x": not found')
+    """
+    failed = [each for each in events if (each.get("message") or "").startswith(_FAILED_PULL)]
+    counts = [(each.get("series") or {}).get("count") or each.get("count") or 1 for each in failed]
+    return FailedPulls(sum(counts), failed[-1]["message"] if failed else "")
+
+
+class Acceptance:
+    """Wait for the pods of one launch.
+
+    Parameters
+    ----------
+    look
+        Returns the pods.
+    list_events
+        Returns the events of a pod by its name.
+    schedule_seconds, scale_up_seconds
+        Time that pods may wait for a node that has room, and for one that an autoscaler adds.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], Pods],
+        list_events: Callable[[str], Iterable[Mapping[str, Any]]],
+        schedule_seconds: float = SCHEDULE_SECONDS,
+        scale_up_seconds: float = SCALE_UP_SECONDS,
+    ) -> None:
+        self._look, self._list_events = look, list_events
+        self._patience, self._scale_up = schedule_seconds, scale_up_seconds
+        self._begun = time.monotonic()
+        self._first_failure: dict[str, float] = {}  # of a pull, by the name of its pod
+
+    def wait(self, stop: Event) -> None:
+        """Wait until each pod has a node, and its image unless that takes long.
+
+        Raises
+        ------
+        ProviderError
+            No node has room and none comes, an image cannot be had, or a pod cannot start.
+        """
+        while True:
+            pods = self._look()
+            troubles = [(pod, found) for pod in pods if (found := find_trouble(pod))]
+            for pod, trouble in troubles:
+                self._check(pod, trouble)
+            waited = time.monotonic() - self._begun
+            full = [found for __, found in troubles if found.code == UNSCHEDULABLE]
+            is_late = bool(full) and waited > self._patience
+            if is_late and (waited > self._scale_up or not self._is_scaled_up(pods)):
+                raise full[0]
+            if not troubles and (waited > PULL_SECONDS or all(map(has_started, pods))):
+                return
+            pause(stop, _LATE_POLL_SECONDS if is_late else _POLL_SECONDS)
+
+    def _check(self, pod: Mapping[str, Any], trouble: ProviderError) -> None:
+        """Raise the trouble of a pod that does not pass; a cluster tries failed pulls again."""
+        if trouble.code == UNSCHEDULABLE:
+            return
+        if trouble.code not in PULL_CODES:
+            raise trouble
+        name, now = pod["metadata"]["name"], time.monotonic()
+        first = self._first_failure.setdefault(name, now)
+        pulls = count_failed_pulls(self._list_events(name))
+        if pulls.count >= PULL_TRIES or now - first > PULL_RETRY_SECONDS:
+            raise ProviderError(pulls.words or trouble.message, code=trouble.code)
+
+    def _is_scaled_up(self, pods: Pods) -> bool:
+        """Whether an autoscaler has said that it adds a node for one of the pods."""
+        return any(
+            each.get("reason") in SCALE_UP_REASONS
+            for pod in pods
+            for each in self._list_events(pod["metadata"]["name"])
+        )
+
+
+# -- Pods as requests: their IDs, and what is asked for -------------------------------------------
+
+
+def make_pod(
+    name: str,
+    request: LaunchRequest,
+    config: MachineConfig,
+    tags: Mapping[str, str],
+    image: str,
+    kinds: Sequence[NodeKind],
+) -> dict[str, Any]:
+    """Return a pod that is one machine of a request: what it asks for is its limit, too.
+
+    Parameters
+    ----------
+    tags
+        Written on it, as annotations: labels may not hold any text.
+    kinds
+        Of the nodes that it may run on.
+    """
+    offer = request.offer
+    amounts = {"cpu": f"{offer.vcpus:g}", "memory": f"{round(offer.memory * 1024)}Mi"}
+    amounts |= {GPU: f"{offer.gpu_count:g}"} if offer.gpu else {}
+    if request.resources.disk:
+        amounts["ephemeral-storage"] = f"{config.disk:g}Gi"
+    container = {
+        "name": "machine",
+        "image": image,
+        "command": ["sh", "-c", SETUP_COMMAND],
+        "env": [{"name": SETUP_VARIABLE, "value": pack_script(config.script)}],
+        "resources": {"requests": amounts, "limits": amounts},
+        "securityContext": {"runAsUser": 0},
+    }
+    keys = dict.fromkeys(key for kind in kinds for key in kind.taints())
+    spec = {
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": max(1, round(config.lease_end - time.time())),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 1,
+        "affinity": affinity(kinds),
+        "tolerations": [{"key": key, "operator": "Exists"} for key in keys],
+        "containers": [container],
+    }
+    labels = {TOKEN: fit_name(request.token, 60)}
+    metadata = {"name": name, "labels": labels, "annotations": dict(tags)}
+    return {"metadata": metadata, "spec": spec}
+
+
+def split_id(id: str) -> tuple[str, str, str]:
+    """Return context, namespace and name of a pod; names of contexts may contain slashes.
+
+    Examples
+    --------
+    >>> split_id("arn:aws:eks:eu-west-1:1:cluster/ml/team/sky-a-0")
+    ('arn:aws:eks:eu-west-1:1:cluster/ml', 'team', 'sky-a-0')
+    """
+    context, namespace, name = id.rsplit("/", 2)
+    return context, namespace, name
+
+
+def read_tags(pod: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return what was written on a pod: annotations, as labels may not hold any text."""
+    return pod["metadata"].get("annotations") or {}

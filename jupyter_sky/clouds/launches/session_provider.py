@@ -39,7 +39,7 @@ class SessionProvider(Provider):
     """A managed service: what it launches are sessions, one for each request."""
 
     def offers(self) -> Iterator[Offer]:
-        """Yield nothing: `jupyter_sky.knowledge.catalog.managed_services` prices each request."""
+        """Yield nothing: `jupyter_sky.knowledge.catalog.tables` prices each request."""
         yield from ()
 
     @abstractmethod

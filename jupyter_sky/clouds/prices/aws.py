@@ -19,12 +19,7 @@ from jupyter_sky.clouds.prices import http
 from jupyter_sky.clouds.prices.entries import make_offer, make_table, read_entries
 from jupyter_sky.clouds.prices.fetcher import TRY_LATER_HINT, Fetcher, Recovery, today
 from jupyter_sky.clouds.prices.page_cache import Page
-from jupyter_sky.clouds.prices.source import (
-    KnownOffers,
-    SourceData,
-    SpotPrice,
-    missing_sdk,
-)
+from jupyter_sky.clouds.prices.source import KnownOffers, SourceData, SpotPrice, missing_sdk
 
 _ADVISOR = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
 _PRICES = "us-east-1"  # one of the few regions that have an endpoint of the price list

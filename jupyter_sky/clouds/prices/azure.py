@@ -27,12 +27,7 @@ from jupyter_sky.clouds.prices.entries import (
 )
 from jupyter_sky.clouds.prices.fetcher import TRY_LATER_HINT, Fetcher, Recovery, today
 from jupyter_sky.clouds.prices.page_cache import Page
-from jupyter_sky.clouds.prices.source import (
-    KnownOffers,
-    SourceData,
-    SpotPrice,
-    missing_sdk,
-)
+from jupyter_sky.clouds.prices.source import KnownOffers, SourceData, SpotPrice, missing_sdk
 
 _PRICES = "https://prices.azure.com/api/retail/prices"
 _VERSION = "2023-01-01-preview"

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from jupyter_sky.base.clouds.facts import BUILT_IN
-from jupyter_sky.base.clouds.register import installed_names
+from jupyter_sky.base.clouds.register import find_provider, installed_names
 from jupyter_sky.base.errors import SkyError, SkyRefreshError, SkyUsageError, suggest
 from jupyter_sky.base.translation import _
-from jupyter_sky.clouds.prices import coverage
-from jupyter_sky.clouds.prices.comparison import OfferDiff, compare
-from jupyter_sky.clouds.prices.fetcher import TRY_LATER_HINT, Fetcher
-from jupyter_sky.clouds.prices.page_cache import PageCache
+from jupyter_sky.clouds.prices import coverage, http
+from jupyter_sky.clouds.prices.entries import make_offer, make_table
+from jupyter_sky.clouds.prices.fetcher import TRY_LATER_HINT, Fetcher, Recovery, today
+from jupyter_sky.clouds.prices.page_cache import Page, PageCache
 from jupyter_sky.clouds.prices.progress import RefreshProgress
 from jupyter_sky.clouds.prices.source import KnownOffers, PriceSource, SourceData
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from jupyter_sky.clouds.provider import Provider
+
 
 _MIN_SHARE_LEFT = 0.7  # of the offers before; fewer and something has gone wrong
 _MAX_SHARE_FAR = 0.3  # of the offers may cost thrice or a third of what they did
@@ -63,8 +66,6 @@ class RefreshOutcome:
 
 def sources() -> dict[str, PriceSource]:
     """Return all sources by cloud, those of other packages last; no SDK is imported."""
-    from jupyter_sky.clouds.prices.provider import ProviderPrices
-
     found: dict[str, PriceSource] = {}
     for name, facts in sorted(BUILT_IN.items()):
         if facts.price_source:
@@ -261,3 +262,211 @@ def _join_tables(tables: list[pa.Table]) -> pa.Table:
     import pyarrow as pa
 
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+
+
+# -- Changes by a refresh: new offers, removed offers and changed prices --------------------------
+
+_TOLERANCE = 1e-6  # of a price: what rounding alone may change
+_SHOWN = 5
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PriceChange:
+    """A price before and after."""
+
+    region: str
+    instance_type: str
+    spot: bool
+    before: float
+    after: float
+
+    @property
+    def percent(self) -> float:
+        """Change in percent of the price before."""
+        return (self.after / self.before - 1) * 100
+
+    def __str__(self) -> str:
+        what = f"{self.instance_type}{' spot' if self.spot else ''} in {self.region}"
+        return f"{what}: ${self.before:.4g} → ${self.after:.4g} ({self.percent:+.0f} %)"
+
+
+@dataclass(frozen=True, slots=True)
+class OfferDiff:
+    """Differences between two lists of offers of one cloud.
+
+    Offers are counted once for each instance type and region, whatever the number of zones, and
+    only with an on-demand price.
+
+    Attributes
+    ----------
+    before, after : int
+        Priced offers of the two.
+    new, gone : int
+        Offers that only one of them has.
+    repriced : int
+        Offers whose on-demand price is another.
+    spot_repriced : int
+        Offers whose lowest spot price is another.
+    far : int
+        Offers whose on-demand price is more than three times, or less than a third, of what it was.
+    largest : tuple of Change
+        The changes that matter most: by percentage, on demand first.
+
+    Examples
+    --------
+    >>> diff = compare(old, new)  # doctest: +SKIP
+    >>> diff.new, diff.gone, diff.repriced  # doctest: +SKIP
+    (12, 0, 3)
+    """
+
+    before: int
+    after: int
+    new: int
+    gone: int
+    repriced: int
+    spot_repriced: int
+    far: int
+    largest: tuple[PriceChange, ...]
+
+    @property
+    def common(self) -> int:
+        """Offers that both have."""
+        return self.before - self.gone
+
+
+def compare(old: pa.Table, new: pa.Table) -> OfferDiff:
+    """Compare two tables of offers.
+
+    Parameters
+    ----------
+    old, new
+        Rows of one cloud, in the schema of the catalog.
+    """
+    before, after = _prices(old, "on_demand_usd_h"), _prices(new, "on_demand_usd_h")
+    changes = list(_changes(before, after, spot=False))
+    spot = list(_changes(_prices(old, "spot_usd_h"), _prices(new, "spot_usd_h"), spot=True))
+    ranked = sorted(changes, key=_weight) or sorted(spot, key=_weight)
+    return OfferDiff(
+        before=len(before),
+        after=len(after),
+        new=len(after.keys() - before.keys()),
+        gone=len(before.keys() - after.keys()),
+        repriced=len(changes),
+        spot_repriced=len(spot),
+        far=sum(not 1 / 3 <= change.after / change.before <= 3 for change in changes),
+        largest=tuple(ranked[:_SHOWN]),
+    )
+
+
+def _weight(change: PriceChange) -> tuple[float, str, str]:
+    return -abs(change.percent), change.region, change.instance_type
+
+
+def _prices(rows: pa.Table, column: str) -> dict[Key, float]:
+    """Return the lowest price of each instance type in each region, without local zones."""
+    found: dict[Key, float] = {}
+    columns = [rows.column(name).to_pylist() for name in ("region", "instance_type", column)]
+    for region, machine, price in zip(*columns, strict=True):
+        if price is not None and price > 0:
+            found[region, machine] = min(price, found.get((region, machine), price))
+    return found
+
+
+def _changes(
+    before: Mapping[Key, float], after: Mapping[Key, float], *, spot: bool
+) -> Iterator[PriceChange]:
+    for key, price in after.items():
+        old = before.get(key)
+        if old is not None and abs(price - old) > _TOLERANCE * old:
+            yield PriceChange(*key, spot, old, price)
+
+
+# -- Prices of a cloud that another package adds: the offers of its `Provider` --------------------
+
+
+@dataclass(frozen=True)
+class ProviderPrices:
+    """Prices of a cloud, by the operation ``offers`` of its driver.
+
+    Parameters
+    ----------
+    cloud
+        Name of the cloud, which another package adds.
+
+    Examples
+    --------
+    >>> ProviderPrices("nimbus").cloud
+    'nimbus'
+    """
+
+    cloud: str
+
+    kinds = frozenset({"vm"})
+
+    def _provider(self) -> Provider:
+        return cast("type[Provider]", find_provider(self.cloud))()
+
+    def check(self) -> None:
+        """Raise when there are no credentials."""
+        provider = self._provider()
+        if not provider.configured():
+            raise SkyRefreshError(
+                _("{cloud}: no credentials were found").format(cloud=self.cloud),
+                hint=provider.login or None,
+            )
+
+    def fetch(self, fetch: Fetcher, known: KnownOffers) -> SourceData:
+        """Read the offers; the same machine on demand and spot is one row."""
+
+        def get(__: str | None) -> Page:
+            return Page([asdict(offer) for offer in self._provider().offers()], None, {})
+
+        offers = fetch.pages("offers", get)
+        tables = {
+            "offers": make_table("offers", _rows(offers)),
+            "regions": make_table("regions", _regions(offers)),
+        }
+        return SourceData(tables, {self.cloud: today()})
+
+    def explain(self, error: Exception) -> Recovery | SkyError:
+        """Classify an error of the driver."""
+        refusal = self._provider().explain(error)
+        if refusal is None:
+            return http.explain_failure(error, self.cloud)
+        return SkyRefreshError(
+            f"{self.cloud}: {refusal.message}", hint=refusal.fix or TRY_LATER_HINT
+        )
+
+
+def _rows(offers: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield rows of the catalog, each with the prices of both markets."""
+    machines: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for offer in offers:
+        key = (offer["region"], offer["zone"] or "", offer["instance_type"])
+        row = machines.setdefault(key, {"zone": key[1]})
+        market = "spot" if offer["spot"] else "on_demand"
+        row[f"{market}_usd_h"] = offer["price"]
+        row["spot_date" if offer["spot"] else "price_date"] = offer["date"] or today()
+        row |= {name: offer[name] for name in _SAME}
+        row |= {column: offer[name] or None for name, column in _RENAMED.items()}
+        row["accelerator"] = offer["gpu"] or ""
+    return (make_offer(**row) for row in machines.values())
+
+
+_SAME = ("cloud", "region", "instance_type", "arch", "cpu_vendor", "source", "intel_sgx")
+_RENAMED = {
+    "vcpus": "vcpus",
+    "memory": "memory_gib",
+    "gpu_count": "accelerator_count",
+    "gpu_memory": "accelerator_memory_gib",
+}
+"""Columns of the catalog by fields of an offer, where 0 stands for not known."""
+
+
+def _regions(offers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of the regions whose country an offer names."""
+    facts = ("cloud", "region", "country", "jurisdiction")
+    named = {offer["region"]: offer for offer in offers if offer["country"]}
+    return [{name: offer[name] for name in facts} for offer in named.values()]

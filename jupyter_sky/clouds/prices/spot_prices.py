@@ -12,12 +12,7 @@ from jupyter_sky.clouds.prices import coverage
 from jupyter_sky.clouds.prices.fetcher import Fetcher
 from jupyter_sky.clouds.prices.page_cache import PageCache
 from jupyter_sky.clouds.prices.runner import sources
-from jupyter_sky.clouds.prices.source import (
-    KnownOffers,
-    PriceSource,
-    SpotPrice,
-    SpotPriceSource,
-)
+from jupyter_sky.clouds.prices.source import KnownOffers, PriceSource, SpotPrice, SpotPriceSource
 
 _KEEP_HOURS = 0.5  # of pages that an interrupted run has fetched: prices of an hour ago are old
 

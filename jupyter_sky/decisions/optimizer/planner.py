@@ -16,18 +16,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from jupyter_sky.base.errors import SkyError, SkyNoPlan, SkyTimeout, SkyUsageError
-from jupyter_sky.base.requests.dag.dag import Dag
+from jupyter_sky.base.errors import SkyError, SkyNoPlan, SkyStoreError, SkyTimeout, SkyUsageError
+from jupyter_sky.base.requests.dag.dag import Dag, Task
 from jupyter_sky.base.requests.dag.graph import Data, Graph
-from jupyter_sky.base.requests.dag.task import Task
 from jupyter_sky.base.requests.offers import Offer
-from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.requests.resources import Resources, format_duration
 from jupyter_sky.base.translation import _
 from jupyter_sky.decisions.optimizer.constraints import Avoid
-from jupyter_sky.decisions.optimizer.known_market import build_market, read_quotas
+from jupyter_sky.decisions.optimizer.market import Market
 from jupyter_sky.decisions.optimizer.objectives import (
     OBJECTIVE_WEIGHTS,
     build_graph,
@@ -46,6 +46,7 @@ from jupyter_sky.decisions.optimizer.plan_values import (
 from jupyter_sky.decisions.optimizer.problem_builder import BuiltProblem, ProblemBuilder
 from jupyter_sky.decisions.optimizer.quota_limits import quota_demands, quota_notes
 from jupyter_sky.decisions.optimizer.scopes import parse_scope
+from jupyter_sky.decisions.optimizer.service_requests import check_service
 from jupyter_sky.decisions.optimizer.solver.problem import (
     LabelMask,
     Objective,
@@ -54,12 +55,13 @@ from jupyter_sky.decisions.optimizer.solver.problem import (
     Solver,
     require_difference,
 )
-from jupyter_sky.decisions.optimizer.task_data import describe_data, with_inputs
 from jupyter_sky.decisions.optimizer.transfers import site_of
+from jupyter_sky.knowledge.lifetimes.priors import Beliefs
 from jupyter_sky.knowledge.lifetimes.recomputation import Recompute, expected_runs
 
 if TYPE_CHECKING:
     from jupyter_sky.knowledge.catalog import Catalog
+    from jupyter_sky.knowledge.tracker.quotas import QuotaTable
 
 
 def plan(
@@ -425,3 +427,74 @@ class Planner:
         priced = [self.builder.pricer.price_task(spec) for spec in self.builder.graph.tasks]
         notes += quota_notes(self.builder, priced, [one.usd for one in placed])
         return tuple(dict.fromkeys(notes))
+
+
+# -- Market of a plan, as the catalog and the tracker know it now ---------------------------------
+
+
+def build_market(
+    catalog: Catalog | None,
+    offers: Sequence[Offer] | None,
+    beside: Sequence[Offer],
+    tracked: bool,
+    needs: Sequence[Resources],
+) -> tuple[Market, tuple]:
+    """Return what can be had, and which places are blocked."""
+    from jupyter_sky.knowledge import catalog as rooms
+    from jupyter_sky.knowledge.catalog.managed_services import serverless_offers
+
+    shelf = rooms.load() if catalog is None else catalog
+    known, beliefs, prices, rates = None, None, {}, None
+    if tracked:
+        from jupyter_sky.knowledge import tracker
+
+        with suppress(SkyStoreError):  # what is remembered helps; it is not needed
+            now = time.time()
+            seen = tracker.current()
+            known, prices = tracker.knowledge(now), seen.prices(now)
+            rates = seen.transfer_rates(now)
+            beliefs = Beliefs.of(seen.observations(), now, shelf.interruption)
+    for need in needs:
+        check_service(need, shelf)
+    serverless = [offer for need in needs for offer in serverless_offers(shelf, need)]
+    own = (*(offers or ()), *dict.fromkeys(serverless), *beside)
+    market = Market(shelf, own, offers is None, known, beliefs, prices, rates)
+    return market, tuple(block.scope for block in known.blocks) if known else ()
+
+
+def read_quotas() -> QuotaTable:
+    """Return the quotas of this user's accounts that were read lately."""
+    from jupyter_sky.base.settings import paths
+    from jupyter_sky.knowledge.tracker import account_quotas
+
+    return account_quotas.read_quotas(paths.data_dir(), time.time()).table
+
+
+# -- Data of a request that a plan is made for, and sentences on the data of a plan ---------------
+
+
+def with_inputs(graph: Graph, inputs: Sequence[Data]) -> Graph:
+    """Return the graph of one task that reads data as well."""
+    if not inputs:
+        return graph
+    (task,) = graph.tasks
+    return replace(graph, tasks=(replace(task, inputs=(*task.inputs, *inputs)),))
+
+
+def describe_data(moves: Sequence[PlannedTransfer]) -> list[str]:
+    """Return sentences on sizes and rates that were measured, in place of those assumed."""
+    notes = []
+    for move in moves:
+        store = move.target if move.kind == "output" else move.source
+        if move.measured:
+            ago = format_duration(max(1.0, time.time() - move.measured))
+            notes.append(
+                f"measured: {move.gb:.3g} GB in {move.objects:,} objects of {store}, {ago} ago"
+            )
+        if move.rate_basis == "observed":
+            notes.append(f"observed: {_rate(move):.2g} Gbit/s from {move.source} to {move.target}")
+    return notes
+
+
+def _rate(move: PlannedTransfer) -> float:
+    return move.gb * 8 / (move.hours * 3600) if move.hours else 0.0

@@ -8,7 +8,7 @@ labels of `problem.Problem`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,6 @@ from jupyter_sky.base.requests.dag.graph import Graph, TaskSpec
 from jupyter_sky.base.requests.geography import SERVICES
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.decisions.optimizer import constraints
-from jupyter_sky.decisions.optimizer.concurrency import find_concurrent_sets
 from jupyter_sky.decisions.optimizer.constraints import (
     Avoid,
     Colocation,
@@ -28,7 +27,6 @@ from jupyter_sky.decisions.optimizer.constraints import (
     Quota,
     _OfferDemand,
 )
-from jupyter_sky.decisions.optimizer.demand_index import DemandIndex
 from jupyter_sky.decisions.optimizer.market import Market
 from jupyter_sky.decisions.optimizer.pricing import PricedTask, Pricer
 from jupyter_sky.decisions.optimizer.solver import pareto
@@ -368,3 +366,127 @@ class ProblemBuilder:
             return [found for custom in hooks for found in custom.function(view)]
 
         return hook
+
+
+# -- Sets of tasks that may run at the same time, which quotas are about --------------------------
+
+MAX_SETS = 256
+"""Sets of tasks that are told apart; with more, quotas are kept in a stricter way."""
+
+
+def ancestor_masks(graph: Graph) -> list[int]:
+    """Return for each task a bit mask of all tasks that must have ended before it."""
+    before = [0] * len(graph.tasks)
+    into: list[list[int]] = [[] for _ in graph.tasks]
+    for edge in graph.edges:
+        into[edge.dst].append(edge.src)
+    for task in range(len(graph.tasks)):
+        for src in into[task]:
+            before[task] |= before[src] | 1 << src
+    return before
+
+
+def find_concurrent_sets(graph: Graph) -> tuple[list[tuple[int, ...]], bool]:
+    """Return largest sets of tasks none of which waits for another, and whether they are all.
+
+    Where there are too many, the sets are, for each task, all that may run beside it: to limit
+    these keeps every limit, and may forbid plans that would have kept it too.
+
+    Examples
+    --------
+    >>> from jupyter_sky.base.requests.dag.graph import Edge, TaskSpec
+    >>> fork = Graph("", tuple(TaskSpec(n, ()) for n in "abc"), (Edge(0, 1, 0), Edge(0, 2, 0)))
+    >>> find_concurrent_sets(fork)
+    ([(0,), (1, 2)], True)
+    """
+    count, before = len(graph.tasks), ancestor_masks(graph)
+    beside = [0] * count
+    for one in range(count):
+        for other in range(one):
+            if not (before[one] >> other & 1):
+                beside[one] |= 1 << other
+                beside[other] |= 1 << one
+    found: list[int] = []
+
+    def grow(chosen: int, open_: int, closed: int) -> bool:
+        """Search for largest cliques as Bron and Kerbosch do, with a pivot."""
+        if not open_ and not closed:
+            found.append(chosen)
+            return len(found) <= MAX_SETS
+        both = open_ | closed
+        pivot = max(_bits(both), key=lambda v: (beside[v] & open_).bit_count())
+        for task in _bits(open_ & ~beside[pivot]):
+            if not grow(chosen | 1 << task, open_ & beside[task], closed & beside[task]):
+                return False
+            open_ &= ~(1 << task)
+            closed |= 1 << task
+        return True
+
+    if grow(0, (1 << count) - 1, 0):
+        return sorted(tuple(_bits(mask)) for mask in found), True
+    wide = {mask | 1 << task for task, mask in enumerate(beside)}
+    return sorted(tuple(_bits(mask)) for mask in wide), False
+
+
+def _bits(mask: int) -> list[int]:
+    return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
+
+
+# -- Demands of a plan by the tasks that they are about, so that no task looks through all --------
+
+
+class DemandIndex:
+    """Demands in an order that is kept, and what problems ask of them.
+
+    Parameters
+    ----------
+    demands
+        Checked before.
+
+    Attributes
+    ----------
+    has_custom, has_family_quota, has_hourly_ceiling, has_node_limit : bool
+        Whether there is a demand of a kind.
+    clustered : frozenset of str
+        Names of the tasks that share a cluster with others.
+
+    Examples
+    --------
+    >>> from jupyter_sky.decisions.optimizer.constraints import Residency, same_cluster
+    >>> index = DemandIndex([Residency("eu"), Residency("ch", tasks="a"), same_cluster("a", "b")])
+    >>> [demand.name for demand in index.offer_demands("a")], len(index.offer_demands("b"))
+    (['residency EU', 'residency CH of a'], 1)
+    >>> sorted(index.clustered)
+    ['a', 'b']
+    """
+
+    def __init__(self, demands: Iterable[Any]) -> None:
+        known = tuple(demands)
+        quotas = [demand for demand in known if isinstance(demand, Quota)]
+        self.has_custom = _has(known, Custom)
+        self.has_family_quota = any(quota.family for quota in quotas)
+        self.has_hourly_ceiling = _has(known, HourlyCeiling)
+        self.has_node_limit = bool(quotas) or _has(known, NodeCeiling)
+        self.clustered = frozenset(
+            name
+            for demand in known
+            if isinstance(demand, Colocation) and demand.by == "cluster"
+            for name in demand.tasks
+        )
+        self._of_all: list[tuple[int, _OfferDemand]] = []
+        self._of_task: dict[str, list[tuple[int, _OfferDemand]]] = {}
+        for place, demand in enumerate(known):
+            if isinstance(demand, _OfferDemand):
+                if not demand.tasks:
+                    self._of_all.append((place, demand))
+                for name in dict.fromkeys(demand.tasks):
+                    self._of_task.setdefault(name, []).append((place, demand))
+
+    def offer_demands(self, task: str) -> list[_OfferDemand]:
+        """Return the demands on single offers that are about a task, in their order."""
+        found = sorted(self._of_all + self._of_task.get(task, []), key=lambda pair: pair[0])
+        return [demand for _place, demand in found]
+
+
+def _has(demands: Sequence[Any], kind: type) -> bool:
+    return any(isinstance(demand, kind) for demand in demands)

@@ -29,7 +29,9 @@ def check_service(need: Resources, catalog: Catalog) -> None:
     """
     if not need.service:
         return
-    known = [one for one in catalog.services if provides_packages(need.service, one.packages)]
+    from jupyter_sky.knowledge.catalog.managed_services import find_services
+
+    known = [one for one in find_services(catalog) if provides_packages(need.service, one.packages)]
     if not known:
         raise _version_error(need, catalog)
     names = sorted({one.name for one in known})
@@ -72,14 +74,14 @@ def _admits(need: Resources, cpus: float, memory: float) -> bool:
 
 
 def _version_error(need: Resources, catalog: Catalog) -> SkyNoOffer:
-    from jupyter_sky.knowledge.catalog.managed_services import nearest_versions
+    from jupyter_sky.knowledge.catalog.managed_services import find_services, nearest_versions
 
     services, packages = split_requirements(need.service)
     asked = (packages or services)[0]
     name = requirement_name(asked)
     among = [
         one
-        for one in catalog.services
+        for one in find_services(catalog)
         if not services or provides_packages(map(requirement_name, services), one.packages)
     ]
     number = re.search(r"\d[\d.]*", asked)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ast
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +12,7 @@ from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches.launch_support import runs_here
 from jupyter_sky.execution.cells.cell_names import is_result
-from jupyter_sky.execution.cells.requirements import (
-    imported_modules,
-    installed_modules,
-    type_modules,
-)
+from jupyter_sky.execution.cells.magic_code import parse_cell
 from jupyter_sky.execution.clusters.values import Placement, Replies, Sending
 from jupyter_sky.execution.files import transfer
 from jupyter_sky.execution.files.transfer import RemoteValue
@@ -150,3 +148,49 @@ def check_input_sizes(sending: Sending, reporter: TransferReporter) -> None:
     """
     for name, parcel in sending.large.items():
         reporter.announce(name, parcel.nbytes, "to")
+
+
+# -- The modules that a cell needs: those that it imports, and those its values are made of -------
+
+
+def imported_modules(code: str) -> set[str]:
+    r"""Return the top-level modules that code imports anywhere, but for the standard library's.
+
+    Examples
+    --------
+    >>> sorted(imported_modules("import os, numpy as np\nfrom sklearn.svm import SVC"))
+    ['numpy', 'sklearn']
+    """
+    tree = parse_cell(code)
+    if tree is None:
+        return set()
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+    return installed_modules(names)
+
+
+def type_modules(types: Iterable[type]) -> set[str]:
+    """Return the top-level modules that types are from, but for the standard library's.
+
+    Examples
+    --------
+    >>> type_modules([int, list])
+    set()
+    """
+    return installed_modules(kind.__module__ for kind in types)
+
+
+def installed_modules(modules: Iterable[str]) -> set[str]:
+    """Return the top-level modules of some, but for the standard library's.
+
+    Examples
+    --------
+    >>> installed_modules(["numpy.linalg", "os.path", "__main__"])
+    {'numpy'}
+    """
+    names = {module.partition(".")[0] for module in modules}
+    return names - sys.stdlib_module_names - {"__main__"}

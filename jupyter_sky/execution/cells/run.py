@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from jupyter_sky.base.errors import SkyCancelled, SkyError, SkyUsageError
-from jupyter_sky.base.requests.cell_options.values import CellOptions
+from jupyter_sky.base.concurrency import result_within
+from jupyter_sky.base.errors import SkyCancelled, SkyError, SkyTransferError, SkyUsageError
+from jupyter_sky.base.requests.cell_options.values import CellOptions, CellOutput
 from jupyter_sky.base.requests.resources import format_run_time
 from jupyter_sky.base.store.rows import run_label
-from jupyter_sky.base.translation import _
+from jupyter_sky.base.translation import N_, _
 from jupyter_sky.execution.cells.advice import mending_line
 from jupyter_sky.execution.cells.cell_recovery import CellRecovery
 from jupyter_sky.execution.cells.data_engine import await_data_engine, engine_code, run_on
 from jupyter_sky.execution.cells.engine_queue import QueueWatch
-from jupyter_sky.execution.cells.failures import RemoteFailure
+from jupyter_sky.execution.cells.failures import RemoteFailure, rebuild_exception
 from jupyter_sky.execution.cells.inputs import collect_inputs
 from jupyter_sky.execution.cells.payloads import filter_payload, first_payload
-from jupyter_sky.execution.cells.pending_result import PendingResult
 from jupyter_sky.execution.cells.preparation import (
     check_input_sizes,
     describe_decisions,
@@ -32,28 +37,81 @@ from jupyter_sky.execution.cells.preparation import (
 from jupyter_sky.execution.cells.relay import Relay
 from jupyter_sky.execution.cells.replay import replay_unfinished
 from jupyter_sky.execution.cells.request import CellPosition, parse_ranks, with_settings
-from jupyter_sky.execution.cells.results import ResultCollector
 from jupyter_sky.execution.cells.run_monitor import MonitorCallbacks, RunMonitor
 from jupyter_sky.execution.cells.run_record import RunRecord, waiting_row
-from jupyter_sky.execution.cells.status_line import StatusLine
-from jupyter_sky.execution.cells.stop_requests import StopRequests
 from jupyter_sky.execution.cells.untrusted_output import InertDisplay, mark_untrusted
+from jupyter_sky.execution.clusters.cluster_records import describe_place
 from jupyter_sky.execution.clusters.values import (
     ClusterRequest,
     Placement,
     Replies,
+    Reply,
     RunLimits,
     Sending,
 )
-from jupyter_sky.execution.display import Display, Stage
+from jupyter_sky.execution.display import Display, RunStatus, Stage
+from jupyter_sky.execution.files import transfer
 from jupyter_sky.execution.files.cell_data import CellData
+from jupyter_sky.execution.files.transfer import RemoteValue
 from jupyter_sky.execution.files.transfer_progress import TransferReporter
+from jupyter_sky.knowledge.catalog.price_origin import describe_origin
 from jupyter_sky.machines.engines.client.waits import wait_callback
 
 if TYPE_CHECKING:
     from jupyter_sky.execution.cells.session_state import SessionState
     from jupyter_sky.execution.clusters.cluster import ClusterHandle
     from jupyter_sky.machines.engines.client.cell_execution import CellExecution
+
+
+# -- Result of a run that can be waited for -------------------------------------------------------
+
+
+class PendingResult(ABC):
+    """Result of a run: the value of its last expression, or its error."""
+
+    def __init__(self) -> None:
+        self._future: Future[Any] = Future()
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """Name of the run in messages."""
+
+    @property
+    @abstractmethod
+    def status(self) -> str:
+        """State of the run."""
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for the end and return the value of the last expression, or raise its error.
+
+        Parameters
+        ----------
+        timeout
+            Seconds to wait.
+
+        Raises
+        ------
+        SkyTimeout
+            It has not ended by then; it goes on.
+        """
+        return result_within(
+            self._future,
+            timeout,
+            lambda: _("{label} is still {status} after {timeout:g} s").format(
+                label=self.label, status=self.status, timeout=timeout
+            ),
+        )
+
+    def done(self) -> bool:
+        """Return whether the run has ended, with or without success."""
+        return self._future.done()
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return asyncio.wrap_future(self._future).__await__()
+
+
+# -- Life of one cell: placement, sending, execution, monitoring, results, billing ----------------
 
 
 class SkyRun(PendingResult):
@@ -456,3 +514,280 @@ class SkyRun(PendingResult):
             self._relay.finish()
         if self.cluster is not None and self.status_line.shown is not None:
             self.cluster.idleness.remember(self.display, self.status_line.shown)
+
+
+# -- Requests to stop a run: by its notebook, by other processes, and with its kernel -------------
+
+ENDED_WITH_KERNEL = N_("with its kernel, which was restarted or shut down; cells with --bg go on")
+
+
+class StopRequests:
+    """Requests to stop one run, other than interrupts of its kernel.
+
+    Parameters
+    ----------
+    record
+        Record of the run, in which other processes request its stop.
+    """
+
+    def __init__(self, record: RunRecord) -> None:
+        self._record = record
+        self._cancelled = threading.Event()
+        self._cancels, self._requester = 0, ""
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the run is to stop."""
+        return self._cancelled.is_set()
+
+    def cancel(self) -> None:
+        """Request a stop in this process."""
+        self._cancels += 1
+        self._cancelled.set()
+
+    def count(self) -> int:
+        """Return how many requests there were."""
+        return self._cancels + self._record.stop_requests()[1]
+
+    def check(self) -> str:
+        """Take note of a request of another process; return a note on the first one."""
+        requester = self._record.stop_requests()[0]
+        if not requester or self.is_cancelled:
+            return ""
+        self._requester = requester
+        self._cancelled.set()
+        return _("stopped {who}").format(who=requester)
+
+    def end_with_kernel(self) -> str:
+        """Record that the run stops because its kernel ends; return a note on that."""
+        self._record.note_stop(ENDED_WITH_KERNEL)
+        return _("stopped {who}").format(who=_(ENDED_WITH_KERNEL))
+
+    def error(self, label: str) -> SkyCancelled | None:
+        """Return the error of a run that is to stop, with the author; None otherwise."""
+        if not self.is_cancelled:
+            return None
+        how = f"stopped {self._requester}" if self._requester else "cancelled"
+        return SkyCancelled(_("{label} was {how}").format(label=label, how=how))
+
+
+# -- Status line of a run: its stage, place and cost, with notes for the user ---------------------
+
+REPEAT_SECONDS = 0.9
+"""Time for which a stage that does not change is not shown again."""
+
+
+class StatusLine:
+    """Status line of a run.
+
+    Parameters
+    ----------
+    display
+        Display of its cell.
+    run_id
+        Id of the run.
+    record
+        Its times and cost.
+    notebook_usd
+        Returns the cost of the notebook so far in USD, or None.
+
+    Attributes
+    ----------
+    stage : str
+        Stage that the line shows, or shows next.
+    detail : str
+        What the run waits for.
+    notes : list of str
+        Sentences for the user.
+    shown : RunStatus or None
+        Status that was shown last.
+    """
+
+    def __init__(
+        self,
+        display: Display,
+        run_id: str,
+        record: RunRecord,
+        notebook_usd: Callable[[], float | None],
+    ) -> None:
+        self.stage: Stage = "placing"
+        self.detail, self.notes = "", list[str]()
+        self.shown: RunStatus | None = None
+        self._display, self._run_id, self._record = display, run_id, record
+        self._notebook_usd = notebook_usd
+        self._shown_at = 0.0
+
+    def enter(self, stage: Stage) -> None:
+        """Enter a stage, which the next `show` shows at once."""
+        self.stage, self._shown_at = stage, 0.0
+
+    def show(
+        self,
+        stage: Stage,
+        cluster: ClusterHandle | None,
+        detail: str = "",
+        warning: str = "",
+        force: bool = False,
+    ) -> bool:
+        """Show a stage, at most once a second while it does not change; return whether it did.
+
+        Parameters
+        ----------
+        cluster
+            Cluster of the run, as soon as it has one.
+        warning
+            Why it goes on although it is stopped.
+        """
+        now = time.monotonic()
+        if not force and stage == self.stage and now - self._shown_at < REPEAT_SECONDS:
+            return False
+        self.stage, self.detail, self._shown_at = stage, detail, now
+        row = cluster.row if cluster else None
+        if cluster is not None and (why := cluster.connection.down_reason()):
+            detail = _("reconnecting: {why}").format(why=why)
+        elif cluster is not None:
+            detail = cluster.notices.describe(time.time()) or detail
+        seconds, boot = self._record.times(time.time())
+        self.shown = RunStatus(
+            stage=stage,
+            seconds=seconds,
+            boot=boot,
+            cluster=row.name if row else None,
+            place=describe_place(row) if row else None,
+            price=row.price if row else None,
+            cell_usd=self._record.spent_usd() if row else None,
+            notebook_usd=self._notebook_usd() if row else None,
+            detail=detail,
+            notes=tuple(self.notes),
+            run_id=self._run_id,
+            warning=warning if stage == "interrupting" else "",
+            price_from=describe_origin(row.price_source, row.price_date).text if row else "",
+        )
+        self._display.status(self.shown)
+        return True
+
+
+# -- Results of a cell in the notebook: outputs bound, errors raised, the value returned ----------
+
+_RESULT = "the result"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultCollector:
+    """Collector of the results of one cell.
+
+    Attributes
+    ----------
+    cell
+        Position of the cell.
+    label
+        Name of the cell in messages.
+    namespace
+        Variables of the notebook, where outputs are bound.
+    trusted
+        Whether pickles of the cluster may be opened.
+    """
+
+    placement: Placement
+    cell: CellPosition
+    label: str
+    namespace: MutableMapping[str, Any]
+    trusted: bool
+    reporter: TransferReporter
+
+    def collect(self, replies: Replies, outputs: Sequence[CellOutput]) -> Any:
+        """Bind ``-o`` names and return the last expression's value; a list by rank for several.
+
+        Raises
+        ------
+        Exception
+            The exception of the cell, of its own class.
+        SkyCancelled
+            The cell was taken back before it ran.
+        SkyTransferError, SkyUsageError
+            A value could not come; the others are bound.
+        """
+        for reply in replies:
+            if reply.status in ("aborted", "killed"):
+                raise SkyCancelled(_("{label} was cancelled").format(label=self.label))
+            if reply.status != "ok":
+                self._bind_made(replies, outputs)
+                raise self._error(reply)
+        self._bind_outputs(replies, outputs)
+        values = [self._value(reply) for reply in replies]
+        if len(values) == 1:
+            return values[0]
+        return None if all(value is None for value in values) else values
+
+    def _error(self, reply: Reply) -> BaseException:
+        if reply.refused is not None:
+            return SkyTransferError(reply.refused)
+        described = (reply.error.get("sky") or {}).get("error") or {}
+        hint = mending_line(described, self.namespace, self.cell.line)
+        return rebuild_exception(reply.error, reply.rank, self.namespace, hint)
+
+    def _bind_outputs(self, replies: Replies, outputs: Sequence[CellOutput]) -> None:
+        """Bind every name that can be bound, then raise the first error of the others."""
+        failed: list[SkyError] = []
+        for output in outputs:
+            try:
+                values = [self._output(reply, output) for reply in replies]
+            except SkyError as error:
+                failed.append(error)
+                values = self._handles(replies, output)
+            if values:
+                self.namespace[output.name] = values[0] if len(values) == 1 else values
+        if failed:
+            raise failed[0]
+
+    def _bind_made(self, replies: Replies, outputs: Sequence[CellOutput]) -> None:
+        """Bind what a cell that failed had made on every engine, as far as it can be sent."""
+        made = [each for each in outputs if all(each.name in reply.outputs for reply in replies)]
+        with contextlib.suppress(SkyError):  # the error of the cell matters more
+            self._bind_outputs(replies, made)
+
+    def _handles(self, replies: Replies, output: CellOutput) -> list[RemoteValue]:
+        """Return handles of values that cannot be sent, so that later cells there can use them."""
+        cluster, name = self.placement.cluster, output.name
+        described = [(reply.rank, reply.outputs[name]) for reply in replies]
+        if not all("unpicklable" in each and "ref" in each for _, each in described):
+            return []
+        return [RemoteValue(cluster, rank, name, each, self.trusted) for rank, each in described]
+
+    def _output(self, reply: Reply, output: CellOutput) -> Any:
+        cluster, name, described = self.placement.cluster, output.name, reply.outputs[output.name]
+        if described.get("missing"):
+            raise SkyUsageError(
+                _("-o {name}: the cell has not made a variable {name!r}").format(name=name),
+                hint=_("what else it made is still on the cluster: %sky vars"),
+            )
+        if output.uri:
+            from jupyter_sky.execution.files.stored_values import store_value
+
+            reference = RemoteValue(cluster, reply.rank, name, described, self.trusted)
+            place = self.placement, reply.rank
+            kept = store_value(*place, output, described, self.trusted, self.reporter)
+            del reference  # which lets the engine go of its own
+            return kept
+        if output.keep:
+            return RemoteValue(cluster, reply.rank, name, described, self.trusted)
+        try:
+            self.reporter.announce(name, transfer.wire_size(described), "from")
+        except SkyTransferError:
+            transfer.release_packed(cluster, reply.rank, described)
+            raise
+        progress = self.reporter.progress(name)
+        return transfer.receive_value(cluster, reply.rank, name, described, progress, self.trusted)
+
+    def _value(self, reply: Reply) -> Any:
+        cluster, rank, described = self.placement.cluster, reply.rank, reply.value
+        if described is None:
+            return None
+        if "ref" not in described:
+            try:
+                return transfer.receive_value(
+                    cluster, rank, _RESULT, described, trusted=self.trusted
+                )
+            except SkyTransferError:  # it stays there, as values that are not sent at all do
+                described = cluster.connection.ask_engine(rank, "result", cell=self.cell.number)
+        return RemoteValue(cluster, rank, _RESULT, described, self.trusted)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyter_sky import clouds
+from jupyter_sky.base.clouds.register import find_facts
 from jupyter_sky.base.concurrency import run_parallel
 from jupyter_sky.base.errors import (
     SkyCancelled,
@@ -24,12 +27,10 @@ from jupyter_sky.base.store.store import ClusterRow, Store
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds import Machine
 from jupyter_sky.clouds.launches.base import is_reached_by_ssh
-from jupyter_sky.execution.clusters.egress import EgressMeter
-from jupyter_sky.execution.clusters.idle_warning import IdleWarning
 from jupyter_sky.execution.clusters.machine_notices import MachineNotices
-from jupyter_sky.machines.engines.controller.agent_server import (
-    GIVEN_UP,
-)
+from jupyter_sky.execution.display import Display, RunStatus
+from jupyter_sky.machines.engines.controller.activity import warn_seconds
+from jupyter_sky.machines.engines.controller.agent_server import GIVEN_UP
 from jupyter_sky.machines.provisioner import check_alive
 from jupyter_sky.machines.provisioner.bootstrap import ensure_uv
 from jupyter_sky.machines.provisioner.launch_stages import record_event
@@ -38,6 +39,7 @@ from jupyter_sky.machines.provisioner.ssh_launch import STAGES, open_tunnel
 if TYPE_CHECKING:
     from jupyter_sky.machines.engines.client.connection import ClusterConnection
     from jupyter_sky.machines.engines.client.tunnel import Tunnel
+
 
 HEARTBEAT_SECONDS = 2.0
 SHOWN_DELAY_SECONDS = 0.2
@@ -390,3 +392,136 @@ class ClusterHandle:
         self.connection.close()
         if self.tunnel:
             self.tunnel.close()
+
+
+# -- Egress: cost of values that leave a cluster's cloud for this machine -------------------------
+#
+# What comes in costs nothing on the clouds that we launch on. The price is the catalog's, at the
+# first tier: a free allowance of an account is not counted, since it is not known here whether it
+# is spent. Less than `BOOKING_BYTES` waits until there is more.
+
+_log = logging.getLogger(__name__)
+
+BOOKING_BYTES = 10**6
+
+
+class EgressMeter:
+    """The bytes that have left one cluster for this process, and their entries in the ledger."""
+
+    def __init__(self, row: ClusterRow, store: Store) -> None:
+        self._row, self._store = row, store
+        self._waiting = 0
+        self._lock = threading.Lock()
+
+    def add(self, nbytes: int) -> None:
+        """Count fetched bytes; book them, in a thread of its own, as soon as they are enough."""
+        if find_facts(self._row.cloud).on_premises:
+            return
+        with self._lock:
+            self._waiting += nbytes
+            if self._waiting < BOOKING_BYTES:
+                return
+            moved, self._waiting = self._waiting, 0
+        threading.Thread(target=self._book, args=(moved,), name="sky-egress", daemon=True).start()
+
+    def _book(self, nbytes: int) -> None:
+        at, gb = time.time(), nbytes / 1e9
+        try:
+            usd = egress_price(self._row, gb)
+        except Exception:  # a catalog that cannot be read: it is named as unknown
+            _log.warning("the price of egress could not be looked up", exc_info=True)
+            usd = None
+        self._store.add_other_cost(self._row.id, _("egress of {gb:.3g} GB").format(gb=gb), usd, at)
+
+
+def egress_price(row: ClusterRow, gb: float) -> float | None:
+    """Return the cost of data sent from a cluster to the internet, USD; None if not known."""
+    from jupyter_sky.knowledge import catalog
+
+    return catalog.load().egress(f"{row.cloud}/{row.region}", "internet", gb).usd
+
+
+# -- Warnings, in the status line of a cluster's last cell, that the idle cluster is about --------
+
+MIN_CHANGE_SECONDS = 3.0
+"""Least change of the end that is shown."""
+
+Show = Callable[[RunStatus], None]
+
+
+class IdleWarning:
+    """The end of one cluster for idleness, as its controller says, and what was said of it here.
+
+    Parameters
+    ----------
+    cluster
+        Its name.
+    """
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._ends: float | None = None
+        self._idle = 0.0
+        self._warned: float | None = None
+        self._last: tuple[Display, RunStatus] | None = None
+        self._lock = threading.Lock()
+
+    def remember(self, display: Display, status: RunStatus) -> None:
+        """Use the status line of a cell that has ended for warnings from now on."""
+        with self._lock:
+            if self._last is not None and self._warned is not None:
+                self._restore(*self._last)
+            self._last, self._warned = (display, status), None
+
+    def update(self, left: float, idle: float, now: float) -> None:
+        """Note the seconds that the controller gives the cluster, and its idle limit."""
+        self._ends, self._idle = now + left, idle
+
+    def ends_soon(self, now: float) -> bool:
+        """Return whether the cluster ends so soon that its users are to be warned."""
+        return self._ends is not None and self._ends - now < warn_seconds(self._idle)
+
+    def show(self, now: float) -> None:
+        """Show a warning that is due, or remove one that is no longer."""
+        with self._lock:
+            if self._last is None:
+                return
+            if not self.ends_soon(now):
+                if self._warned is not None:
+                    self._warned = None
+                    self._restore(*self._last)
+                return
+            assert self._ends is not None
+            if self._warned is None or abs(self._ends - self._warned) > MIN_CHANGE_SECONDS:
+                self._warned = self._ends
+                self._show_note(
+                    _(
+                        "nobody uses {cluster}: it ends at {ends}, with its variables; %sky "
+                        "extend {cluster} 1h keeps it"
+                    ).format(cluster=self._cluster, ends=_clock(self._ends))
+                )
+
+    def mark_ended(self, now: float) -> None:
+        """Show that the cluster has ended."""
+        with self._lock:
+            if self._last is not None:
+                self._show_note(
+                    _(
+                        "{cluster} ended at {now}: nobody used it; its variables are gone, and "
+                        "the next cell starts another"
+                    ).format(cluster=self._cluster, now=_clock(now))
+                )
+                self._last = None
+
+    def _show_note(self, note: str) -> None:
+        assert self._last is not None
+        display, status = self._last
+        display.update_status(replace(status, notes=(*status.notes, note)))
+
+    @staticmethod
+    def _restore(display: Display, status: RunStatus) -> None:
+        display.update_status(status)
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))

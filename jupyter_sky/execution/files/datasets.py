@@ -11,23 +11,25 @@ import time
 import uuid
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.errors import SkyError, SkyUsageError
 from jupyter_sky.base.requests.cell_options.data import with_plain_path
 from jupyter_sky.base.requests.cell_options.values import CellData
 from jupyter_sky.base.requests.quantities import Amount, format_objects
 from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches.launch_support import ON_PREMISES, runs_here
 from jupyter_sky.execution.clusters.cluster_place import place_of_cluster
-from jupyter_sky.execution.files.peers import PeerRoutes
-from jupyter_sky.execution.files.staging import StagedData, price_staging, staged_data
+from jupyter_sky.execution.files.scratch import place_of_scratch, scratch_of
 from jupyter_sky.execution.files.transfer_account import observe_transfer
 from jupyter_sky.execution.files.transfer_progress import TransferReporter, format_size
+from jupyter_sky.knowledge.tracker.transfer_rates import TransferRates
 from jupyter_sky.machines.storage.datasets.machine_data import plan_to_json
 from jupyter_sky.machines.storage.stores.access import Access
 from jupyter_sky.machines.storage.stores.connections import Connections
@@ -35,10 +37,12 @@ from jupyter_sky.machines.storage.stores.dataset import Dataset
 from jupyter_sky.machines.storage.stores.delegation import delegate
 from jupyter_sky.machines.storage.stores.errors import SkyObjectMissing, SkyStorageError
 from jupyter_sky.machines.storage.stores.listing import Manifest, list_objects
+from jupyter_sky.machines.storage.stores.object_transfer import TransferItem
 from jupyter_sky.machines.storage.stores.part_worker import read_part
-from jupyter_sky.machines.storage.stores.parts import PART_SIZE
+from jupyter_sky.machines.storage.stores.parts import PART_SIZE, part_count
+from jupyter_sky.machines.storage.stores.peers import peer_request
 from jupyter_sky.machines.storage.stores.places import LOCAL, is_priced, place_of
-from jupyter_sky.machines.storage.stores.prices import price_transfer
+from jupyter_sky.machines.storage.stores.prices import Charge, price_transfer
 from jupyter_sky.machines.storage.stores.store import MIB, Span, Store, StoredObject
 from jupyter_sky.machines.storage.stores.stores import open_store
 from jupyter_sky.machines.storage.stores.traffic import Traffic, TransferTraffic, traffic_of
@@ -49,11 +53,23 @@ from jupyter_sky.machines.storage.transfers.downloads import (
     DownloadPlan,
     find_sums,
     plan_download,
+    plan_parts,
 )
+from jupyter_sky.machines.storage.transfers.estimate import (
+    Estimate,
+    expected_traffic,
+    transfer_duration,
+)
+from jupyter_sky.machines.storage.transfers.transfer import Transfer
+from jupyter_sky.machines.storage.transfers.transfer_values import TransferOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jupyter_sky.execution.clusters.cluster import ClusterHandle
     from jupyter_sky.execution.clusters.values import Placement
+    from jupyter_sky.knowledge.catalog.catalog import Catalog
+
 
 PIECE_BYTES = 4 * MIB
 """Bytes of one message with data that this machine sends."""
@@ -419,4 +435,263 @@ class _Delivery:
         rate = format_size(missing / max(seconds, 0.001))
         return _("{path}: {title}: brought in {seconds:.1f} s ({rate}/s){kept}").format(
             path=data.name, title=data.title, seconds=seconds, rate=rate, kept=kept
+        )
+
+
+# -- Files of this machine on their way to several nodes: by the scratch of their region, ---------
+#
+# Without it every node gets the bytes over the line of this machine. Where ``Sky.scratch`` names a
+# bucket for the place of a cluster, they go there once, and the nodes read them from there.
+
+STAGED_BYTES = 16 * MIB
+"""Size of a dataset from which the detour is worth its requests."""
+
+
+class StagedData:
+    """Objects that this machine puts into scratch as nodes ask for them.
+
+    Parameters
+    ----------
+    data
+        The dataset, whose store no other machine can read.
+    uri
+        Prefix in the scratch of the nodes' region.
+
+    Attributes
+    ----------
+    place : str
+        Place of the scratch; empty where it is not known.
+    traffic : TransferTraffic
+        What has gone there.
+    """
+
+    def __init__(self, data: CellDataset, uri: StorageUri) -> None:
+        self._data, self._uri = data, uri
+        self._store = open_store(uri)
+        self._delegated: Store | None = delegate(self._store, uri, Access.READ)
+        self._staged: dict[str, StoredObject] = {}
+        self.place = place_of(self._store, uri)
+        self.traffic = TransferTraffic()
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether nodes can get requests that read it."""
+        return self._delegated is not None
+
+    def plans(
+        self, wanted: Sequence[str], show: Callable[[int, int], None]
+    ) -> dict[str, DownloadPlan]:
+        """Return requests for objects by identity, after those that are missing were uploaded."""
+        assert self._delegated is not None
+        keys = {each: self._uri.child(each).key for each in wanted}
+        missing = [each for each in wanted if each not in self._staged]
+        items = [TransferItem(self._data.objects[each], keys[each]) for each in missing]
+        if items:
+            transfer = Transfer(
+                self._data.store,
+                self._store,
+                items,
+                options=TransferOptions(),
+                on_progress=lambda now: show(now.bytes_done, now.bytes_total),
+            )
+            try:
+                written = transfer.run().objects
+            finally:
+                self.traffic += transfer.traffic()
+            self._staged |= {each: written[keys[each]] for each in missing}
+        return {each: plan_download(self._delegated, self._staged[each]) for each in wanted}
+
+
+def staged_data(data: CellDataset, cluster: ClusterHandle) -> StagedData | None:
+    """Return the way of a dataset by scratch; None where the bytes are sent to each node.
+
+    Parameters
+    ----------
+    data
+        A dataset whose store the nodes cannot read.
+    cluster
+        The nodes.
+    """
+    row = cluster.row
+    place = place_of_scratch(row.cloud, row.region)
+    if not configured_scratch(data, place, row.nodes):
+        return None
+    staged = StagedData(data, scratch_of(place).child(f"{data.dataset.id}/"))
+    return staged if staged.is_readable else None
+
+
+def configured_scratch(data: CellDataset, place: str, nodes: int) -> str:
+    """Return the address by which data go to a place that cannot read them; empty for none."""
+    if nodes < 2 or data.manifest.nbytes < STAGED_BYTES:
+        return ""
+    return Sky.load().scratch.get(place, "")
+
+
+def price_staging(
+    catalog: Catalog, route: tuple[str, str, str], up: TransferTraffic, down: TransferTraffic
+) -> Charge:
+    """Return the price of two ways: from here to scratch, and from there to a cluster."""
+    return price_transfer(catalog, route[:2], up) + price_transfer(catalog, route[1:], down)
+
+
+def estimate_staging(data: CellDataset, scratch: str, target: str, catalog: Catalog) -> Estimate:
+    """Return the estimate of bringing data of this machine to a cluster by way of scratch.
+
+    Parameters
+    ----------
+    scratch
+        Address that `configured_scratch` has returned.
+    target
+        Place of the cluster.
+    """
+    store, uri = open_store(scratch), StorageUri.parse(scratch)
+    objects, capability = data.manifest.objects, store.capability
+    items = [TransferItem(each, each.key) for each in objects]
+    up = expected_traffic(items, False, capability)
+    reads = sum(part_count(each.size, PART_SIZE) for each in objects if each.size)
+    down = TransferTraffic(Traffic(reads=reads), moved=data.manifest.nbytes)
+    route = LOCAL, place_of(store, uri), target
+    return Estimate(
+        len(objects),
+        data.manifest.nbytes,
+        route,
+        price_staging(catalog, route, up, down),
+        transfer_duration(catalog, route, data.manifest.nbytes, TransferRates()),
+        up + down,
+    )
+
+
+# -- Routes of a dataset to the machines of a cluster: one reads its store, the others read -------
+#
+# The store is read once, however many machines there are. A machine that cannot read from the first
+# one reads the store itself.
+
+
+def choose_seed(missing: Mapping[int, int]) -> int:
+    """Return the engine from whose machine the others read: that which lacks the fewest bytes.
+
+    Parameters
+    ----------
+    missing
+        Bytes that the machines of engines lack, by rank.
+
+    Examples
+    --------
+    >>> choose_seed({0: 10, 1: 0, 2: 0})
+    1
+    """
+    return min(missing, key=lambda rank: (missing[rank], rank))
+
+
+class PeerRoutes:
+    """Routes of one delivery.
+
+    Parameters
+    ----------
+    cluster
+        The machines.
+    id
+        Of the delivery.
+    packed
+        The dataset for a message to a machine.
+    caches
+        Names of the caches of engines by rank: those of one machine share one.
+    sizes
+        Bytes of objects by identity.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterHandle,
+        id: str,
+        packed: bytes,
+        caches: Mapping[int, str],
+        sizes: Mapping[str, int],
+    ) -> None:
+        self._cluster, self._id, self._packed = cluster, id, packed
+        self._caches, self._sizes = caches, sizes
+        self._missing: dict[int, int] = {}
+        self._source_readers: set[str] = set()
+        self._server: Mapping[str, str] | None = None
+
+    def note(self, rank: int, state: Mapping[str, Any]) -> str:
+        """Take in what an engine says about its machine; return a sentence for the user."""
+        if state["listed"]:
+            self._missing.setdefault(rank, state["missing"])
+        if not state["lost_peer"] or (self._seed, rank) in self._cluster.unreachable_peers:
+            return ""
+        self._cluster.unreachable_peers.add((self._seed, rank))
+        return _(
+            "node {rank} could not read the data from node {seed}, and gets them from their store"
+        ).format(rank=rank, seed=self._seed)
+
+    @property
+    def _has_peers(self) -> bool:
+        return self.machines > 1
+
+    @property
+    def are_known(self) -> bool:
+        """Whether it is known which machine reads the source."""
+        return not self._has_peers or len(self._missing) == len(self._caches)
+
+    @property
+    def _seed(self) -> int:
+        return choose_seed(self._missing)
+
+    def reads_source(self, rank: int) -> bool:
+        """Return whether the machine of an engine gets the data from where they are."""
+        cache, seed = self._caches[rank], self._seed if self._has_peers else rank
+        if cache != self._caches[seed] and (seed, rank) not in self._cluster.unreachable_peers:
+            if self._server is None:
+                self._start_server()
+            if self._server:
+                return False
+        self._source_readers.add(cache)
+        return True
+
+    @property
+    def machines(self) -> int:
+        """Number of machines."""
+        return len(set(self._caches.values()))
+
+    @property
+    def source_readers(self) -> int:
+        """Number of machines that got data from where they are."""
+        return len(self._source_readers)
+
+    def held(self, identities: Sequence[str]) -> list[str]:
+        """Return those objects, of some, that the others can read by now."""
+        return self._ask_seed("held", identities=identities)["held"]
+
+    def plans(self, sums: Mapping[str, ContentSums]) -> dict[str, DownloadPlan]:
+        """Return the requests to the first machine for objects, whose checksums are given."""
+        assert self._server is not None
+        origin, key = self._server["origin"], self._server["key"]
+        return {
+            identity: plan_parts(
+                self._sizes[identity], known, partial(peer_request, origin, key, identity)
+            )
+            for identity, known in sums.items()
+        }
+
+    def close(self) -> None:
+        """End the server of the first machine."""
+        if self._server and not self._cluster.connection.is_lost:
+            with suppress(SkyError):  # its engine is gone, and the server with it
+                self._ask_seed("end_serve")
+
+    def _start_server(self) -> None:
+        """Let the first machine serve the dataset; none where it cannot."""
+        link = self._cluster.connection
+        request = link.send_value_request(
+            self._seed, "data", [self._packed], step="serve", id=self._id
+        )
+        try:
+            self._server = link.reply_content(link.wait(request))
+        except SkyError:
+            self._server = {}
+
+    def _ask_seed(self, step: str, **content: Any) -> Any:
+        return self._cluster.connection.ask_engine(
+            self._seed, "data", step=step, id=self._id, **content
         )

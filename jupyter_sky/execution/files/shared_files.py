@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jupyter_sky.base.errors import SkyError
-from jupyter_sky.execution.files.datasets import CellDataset, bring_data
-from jupyter_sky.execution.files.staging import STAGED_BYTES
+from jupyter_sky.execution.files.datasets import STAGED_BYTES, CellDataset, bring_data
 from jupyter_sky.execution.files.transfer_progress import TransferReporter
 from jupyter_sky.machines.engines.node.files import build_manifest
 from jupyter_sky.machines.storage.stores.files import FilesStore

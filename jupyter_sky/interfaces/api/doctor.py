@@ -21,9 +21,12 @@ from jupyter_sky.base.translation import _
 from jupyter_sky.execution.sessions import session as _sessions
 
 if TYPE_CHECKING:
+    from packaging.markers import Marker
+
     from jupyter_sky.base.store.store import ClusterRow
     from jupyter_sky.knowledge.tracker.blocks import Block
     from jupyter_sky.knowledge.tracker.quotas import AccountQuota
+
 
 State = Literal["ok", "look", "wrong"]
 LEAST_FREE_BYTES = 2 * 10**9
@@ -109,8 +112,6 @@ def _examine(examination: Callable[[], Iterable[Finding]]) -> list[Finding]:
 def examine_versions() -> Iterator[Finding]:
     """Compare installed packages with those that this package requires."""
     from importlib.metadata import requires
-
-    from jupyter_sky.interfaces.api.package_versions import find_version_problems
 
     python = ".".join(map(str, sys.version_info[:3]))
     problems = list(find_version_problems(requires("jupyter_sky") or ()))
@@ -413,3 +414,44 @@ def examine_prices() -> Iterator[Finding]:
     for last in read_log(paths.data_dir()).values():
         if last.invalid:
             yield Finding(_("prices"), "ok", last.invalid)  # nobody here can mend it
+
+
+# -- Versions of installed packages against those that are required -------------------------------
+
+
+def find_version_problems(requirements: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield packages that are missing or of another version, each with the command.
+
+    Packages of an extra may be missing; those that are here have to fit as well.
+
+    Examples
+    --------
+    >>> list(find_version_problems(["numpy>=1", "no-such-package>=2; python_version > '3'"]))
+    [('no-such-package is missing', "pip install 'no-such-package>=2'")]
+    """
+    from importlib.metadata import PackageNotFoundError, version
+
+    from packaging.requirements import Requirement
+
+    for text in requirements:
+        need = Requirement(text)
+        marker = need.marker
+        is_needed = marker is None or marker.evaluate({"extra": ""})
+        command = f"pip install '{need.name}{need.specifier}'"
+        try:
+            found = version(need.name)
+        except PackageNotFoundError:
+            if is_needed:
+                yield _("{name} is missing").format(name=need.name), command
+            continue
+        if marker is not None and not is_needed and not _is_for_here(marker):
+            continue
+        if not need.specifier.contains(found, prereleases=True):
+            told = _("{name} is {found}, and {needed} is needed")
+            yield told.format(name=need.name, found=found, needed=need.specifier), command
+
+
+def _is_for_here(marker: Marker) -> bool:
+    """Return whether a package is for this machine and Python, with any extra."""
+    names = re.findall(r"""extra\s*==\s*["']([^"']+)["']""", str(marker))
+    return any(marker.evaluate({"extra": name}) for name in names)

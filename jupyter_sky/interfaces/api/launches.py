@@ -27,7 +27,7 @@ from jupyter_sky.base.translation import _
 from jupyter_sky.execution.sessions import session as _sessions
 
 if TYPE_CHECKING:
-    from jupyter_sky.base.requests.dag.task import Task
+    from jupyter_sky.base.requests.dag.dag import Task
 
 SCRIPTS = (".py", ".sh")
 TASK_FILES = (".yaml", ".yml")
@@ -213,8 +213,7 @@ def _own_files(line: CommandLine) -> tuple[str, ...]:
 
 def _read_task(line: CommandLine, values: Mapping[str, Any]) -> Task:
     """Return the task of a command line, in a graph of its own."""
-    from jupyter_sky.base.requests.dag.dag import Dag
-    from jupyter_sky.base.requests.dag.task import Task
+    from jupyter_sky.base.requests.dag.dag import Dag, Task
 
     if line.file.endswith(TASK_FILES):
         return _read_task_file(line, values)

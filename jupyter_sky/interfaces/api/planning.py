@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from jupyter_sky.base.requests.accelerators import Accelerator
-    from jupyter_sky.base.requests.dag.dag import Dag
-    from jupyter_sky.base.requests.dag.task import Task
+    from jupyter_sky.base.requests.dag.dag import Dag, Task
     from jupyter_sky.decisions.optimizer.plan import Plan
     from jupyter_sky.decisions.search import SearchResult, Space
     from jupyter_sky.execution.functions.calls.lazy_calls import PendingFunction
@@ -124,8 +123,7 @@ def plan(what: Any = None, minimize: Any = "cost", **settings: Any) -> Plan:
     --------
     >>> sky.plan(dag, minimize="time_then_cost", budget=50)  # doctest: +SKIP
     """
-    from jupyter_sky.base.requests.dag.dag import Dag
-    from jupyter_sky.base.requests.dag.task import Task
+    from jupyter_sky.base.requests.dag.dag import Dag, Task
     from jupyter_sky.base.settings.settings import Sky
     from jupyter_sky.decisions.optimizer.objectives import MARKET_SETTINGS, parse_request
     from jupyter_sky.decisions.optimizer.planner import plan as decide

@@ -19,10 +19,10 @@ from jupyter_sky.execution.functions.calls.progress import show_in_notebook
 from jupyter_sky.interfaces.magics import verbs
 from jupyter_sky.interfaces.magics.completer import make_matcher
 from jupyter_sky.interfaces.magics.search_cells import check_search
-from jupyter_sky.interfaces.magics.shown_errors import ShownError, skip_once
 
 if TYPE_CHECKING:
     from jupyter_sky.base.requests.cell_options.values import CellOptions
+    from jupyter_sky.execution.cells.failures import RemoteFailure
     from jupyter_sky.execution.cells.request import CellPosition
 
 
@@ -355,3 +355,42 @@ def unload(shell: Any) -> None:
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("sky", None)
     sessions.close()
+
+
+# -- Errors of cells that stand among the outputs already, and that IPython shows no more ---------
+
+
+class ShownError(Exception):
+    """Error of a cell that stands among its outputs already.
+
+    It has the name and the text that the engine has given it. It derives from no other class:
+    IPython shows some classes in ways of their own, and nothing is left that could catch it.
+    """
+
+    def __init__(self, text: str, lines: list[str]) -> None:
+        super().__init__(text)
+        self._lines = lines
+
+    def _render_traceback_(self) -> list[str]:
+        return self._lines
+
+    @classmethod
+    def of(cls, error: RemoteFailure) -> ShownError:
+        """Return an error of an engine under its own name."""
+        kind = type(type(error).__name__, (cls,), {"__module__": type(error).__module__})
+        return kind(error.remote_text, error._render_traceback_())
+
+
+def skip_once(shell: Any, skipped: ShownError) -> ShownError:
+    """Keep a shell from showing an error the next time, when its cell raises it; return it."""
+
+    def show(kind: type[BaseException], error: Any, lines: list[str]) -> None:
+        vars(shell).pop("_showtraceback", None)
+        if error is skipped:
+            shell._last_traceback = lines  # the reply of the cell has them, too
+        else:
+            shell._showtraceback(kind, error, lines)
+
+    # subclasses are to override this method; the class of the shell is not ours to choose
+    shell._showtraceback = show
+    return skipped

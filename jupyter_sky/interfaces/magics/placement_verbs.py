@@ -136,8 +136,7 @@ def search(
 
 def _find_variable(name: str) -> Any:
     """Return a graph or a task of the notebook by the name of its variable."""
-    from jupyter_sky.base.requests.dag.dag import Dag
-    from jupyter_sky.base.requests.dag.task import Task
+    from jupyter_sky.base.requests.dag.dag import Dag, Task
     from jupyter_sky.base.requests.resources import Resources
     from jupyter_sky.execution.sessions import session as sessions
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from jupyter_sky.base.errors import SkyError, SkyUsageError
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches.launch_support import runs_here
-from jupyter_sky.interfaces.server.handler import SkyHandler, StateConflict, authorized
+from jupyter_sky.interfaces.server.handler import SkyHandler, authorized
+from jupyter_sky.interfaces.server.service import StateConflict
 
 if TYPE_CHECKING:
     from jupyter_sky.interfaces.server.service import SkyService

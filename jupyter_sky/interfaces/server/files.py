@@ -18,7 +18,8 @@ from jupyter_sky.base.errors import SkyError, SkyTransferError, SkyUsageError
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches.launch_support import runs_here
 from jupyter_sky.execution.files.file_targets import RemoteFile
-from jupyter_sky.interfaces.server.handler import NotFound, SkyHandler, authorized
+from jupyter_sky.interfaces.server.handler import SkyHandler, authorized
+from jupyter_sky.interfaces.server.service import NotFound
 
 if TYPE_CHECKING:
     from jupyter_sky.interfaces.server.service import SkyService

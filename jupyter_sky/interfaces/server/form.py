@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.base.errors import SkyStoreError, SkyUsageError, suggest
 from jupyter_sky.base.translation import _
-from jupyter_sky.interfaces.server.handler import NotFound, SkyHandler, authorized
+from jupyter_sky.interfaces.server.handler import SkyHandler, authorized
+from jupyter_sky.interfaces.server.service import NotFound
 
 if TYPE_CHECKING:
     from jupyter_sky.interfaces.forms.completion import CompletionContext

@@ -12,17 +12,10 @@ from jupyter_server.base.handlers import APIHandler
 
 from jupyter_sky.base.errors import SkyBudget, SkyError, SkyNoOffer, SkyStoreError, SkyUsageError
 from jupyter_sky.base.translation import _
+from jupyter_sky.interfaces.server.service import NotFound, StateConflict
 
 if TYPE_CHECKING:
     from jupyter_sky.interfaces.server.service import SkyService
-
-
-class NotFound(SkyError):
-    """The requested object does not exist."""
-
-
-class StateConflict(SkyError):
-    """The request cannot be met in the present state."""
 
 
 _STATUS: tuple[tuple[type[SkyError], int], ...] = (

@@ -6,7 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from jupyter_sky.base.translation import _
-from jupyter_sky.interfaces.server.handler import NotFound, SkyHandler, authorized
+from jupyter_sky.interfaces.server.handler import SkyHandler, authorized
+from jupyter_sky.interfaces.server.service import NotFound
 
 
 def search(query: str) -> dict[str, Any]:

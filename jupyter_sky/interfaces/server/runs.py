@@ -12,8 +12,9 @@ from jupyter_sky.base.errors import SkyError
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches.launch_support import runs_here
 from jupyter_sky.execution.cells.output_area import Entry, OutputArea
-from jupyter_sky.interfaces.server.handler import NotFound, SkyHandler, StateConflict, authorized
+from jupyter_sky.interfaces.server.handler import SkyHandler, authorized
 from jupyter_sky.interfaces.server.run_output import lines
+from jupyter_sky.interfaces.server.service import NotFound, StateConflict
 
 if TYPE_CHECKING:
     from jupyter_sky.base.store.store import RunRow

@@ -14,22 +14,37 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.base.errors import SkyError
 from jupyter_sky.base.settings import project_file
+from jupyter_sky.base.store.store import RunRow
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches.launch_support import runs_here
 from jupyter_sky.interfaces.server.connections import ConnectionPool
-from jupyter_sky.interfaces.server.handler import NotFound, StateConflict
 from jupyter_sky.interfaces.server.poller import SCHEMA, ChangePoller
 from jupyter_sky.interfaces.server.run_output import JournalCache
-from jupyter_sky.interfaces.server.snapshot import IdleReport, IdleReports, Snapshot, midnight
+from jupyter_sky.interfaces.server.snapshot import (
+    IdleReport,
+    IdleReports,
+    Snapshot,
+    midnight,
+)
 
 if TYPE_CHECKING:
     from jupyter_sky.base.store.store import ClusterRow, RunRow
     from jupyter_sky.execution.sessions.session import Session
     from jupyter_sky.interfaces.server.state import PanelState
 
+from typing import TYPE_CHECKING
+
 THREADS = 16
 COST_UPDATE_SECONDS = 5.0
 """Period at which the state changes while a cluster is up: its cost grows."""
+
+
+class NotFound(SkyError):
+    """The requested object does not exist."""
+
+
+class StateConflict(SkyError):
+    """The request cannot be met in the present state."""
 
 
 class SkyService:
@@ -117,9 +132,9 @@ class SkyService:
     @property
     def state(self) -> PanelState:
         """State of the store and the snapshot, for the panel."""
-        from jupyter_sky.interfaces.server.state import PanelState
-
         if self._state is None:
+            from jupyter_sky.interfaces.server.state import PanelState
+
             self._state = PanelState(self.session.store)
         return self._state
 
@@ -141,12 +156,12 @@ class SkyService:
 
     def change_marker(self) -> str:
         """Return a marker that changes with clusters and runs."""
-        from jupyter_sky.interfaces.server.state import signature
-
         store = self.session.store
         with self._reading:
             changes = store.change_marker()
             if changes != self._changes:
+                from jupyter_sky.interfaces.server.state import signature
+
                 found = signature(store.database)
                 self._serial += found != self._signature
                 self._changes, self._signature = changes, found

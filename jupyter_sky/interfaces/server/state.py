@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Collection, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_sky._version import __version__
 from jupyter_sky.base.clouds.cloud_facts import LONGEST_BILLING_UNIT
@@ -30,11 +30,14 @@ from jupyter_sky.knowledge.ledger import budget
 from jupyter_sky.knowledge.ledger.billing import billed_seconds_sql
 from jupyter_sky.knowledge.ledger.lines import run_usd
 
+if TYPE_CHECKING:
+    from jupyter_sky.base.store.store import ClusterRow, RunRow
+
+
 RUNS = 100
 SHOW_LOST_SECONDS = 86400.0
 SHOW_ENDED_SECONDS = 600.0
 """Times for which a cluster is shown after its end: a lost one, and one that a user ended."""
-
 _SHOWN = """
     SELECT id, name, state, cloud, region, instance_type, spot, price, nodes, resources, offer,
         machines, connection, notebook, created, idle, price_source, price_date, note, kept,
@@ -163,8 +166,6 @@ class PanelState:
 
     def _stopped(self) -> dict[tuple[str, float], dict[str, Any]]:
         """Return the costs of stopped clusters, by name and creation time."""
-        from jupyter_sky.interfaces.server.stopped_clusters import describe_stopped
-
         rows = self._store.stopped_clusters()
         return {(row.name, row.created): describe_stopped(row) for row in rows}
 
@@ -326,3 +327,22 @@ def _run(row: RunRow, usd: float | None, snapshot: Snapshot) -> dict[str, Any]:
 def _sum_known(usd: float, unknown: int, parts: int) -> float | None:
     """Return a sum; None where it has parts and all are unknown."""
     return None if unknown and unknown == parts else usd
+
+
+def describe_stopped(row: ClusterRow) -> dict[str, Any]:
+    """Describe a stopped cluster: its cost, and since when it is stopped.
+
+    ``under_way`` says in words how far its stop has come; it is empty once its machines are off.
+    """
+    from jupyter_sky.clouds.launches.machine_records import launch_records
+    from jupyter_sky.execution.clusters.stopped_records import describe_stop, stop_cost
+    from jupyter_sky.knowledge.ledger.billing import MONTH_HOURS
+
+    cost = stop_cost(row)
+    return {
+        "since": launch_records().read(row.connection["token"]).get("stopped") or None,
+        "usd_h": cost.price,
+        "usd_month": cost.price * MONTH_HOURS,
+        "disk_gib": cost.disk_gib,
+        "under_way": describe_stop(row),
+    }

@@ -6,31 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.base.errors import SkyCancelled, SkyError, SkyUsageError
 from jupyter_sky.base.translation import _
-from jupyter_sky.interfaces.server.handler import SkyHandler, StateConflict, authorized
+from jupyter_sky.interfaces.server.handler import SkyHandler, authorized
+from jupyter_sky.interfaces.server.service import StateConflict
 
 if TYPE_CHECKING:
     from jupyter_sky.base.store.store import ClusterRow
     from jupyter_sky.execution.clusters.clusters import ClusterRegistry
     from jupyter_sky.interfaces.server.service import SkyService
-
-
-def describe_stopped(row: ClusterRow) -> dict[str, Any]:
-    """Describe a stopped cluster: its cost, and since when it is stopped.
-
-    ``under_way`` says in words how far its stop has come; it is empty once its machines are off.
-    """
-    from jupyter_sky.clouds.launches.machine_records import launch_records
-    from jupyter_sky.execution.clusters.stopped_records import describe_stop, stop_cost
-    from jupyter_sky.knowledge.ledger.billing import MONTH_HOURS
-
-    cost = stop_cost(row)
-    return {
-        "since": launch_records().read(row.connection["token"]).get("stopped") or None,
-        "usd_h": cost.price,
-        "usd_month": cost.price * MONTH_HOURS,
-        "disk_gib": cost.disk_gib,
-        "under_way": describe_stop(row),
-    }
 
 
 def start_stopped_cluster(service: SkyService, name: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.base.requests.quantities import format_elapsed
 from jupyter_sky.base.tables import NO_MATHJAX_CLASSES
-from jupyter_sky.execution.functions.calls.progress_text import progress_parts, to_text
+from jupyter_sky.execution.functions.calls.progress import progress_parts, to_text
 from jupyter_sky.interfaces.widgets.status_line import _ACTIVE, _BAD, _COLOURS, _GOOD, _LINE, _QUIET
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +20,9 @@ from jupyter_sky.knowledge.catalog.tables import CatalogTables, TableReader
 
 if TYPE_CHECKING:
     from jupyter_sky.base.requests.resources import Label, Resources
-    from jupyter_sky.knowledge.catalog import request_prices, transfer
+    from jupyter_sky.knowledge.catalog import transfer
     from jupyter_sky.knowledge.catalog.selection import By, Selection
+
 
 # Offers in the selections that are kept, some 30 bytes each: the tasks of a graph ask for the same
 # again and again.
@@ -212,13 +214,82 @@ class Catalog(CatalogTables):
         return self._network.storage(cloud, region, gb, storage_class)
 
     @cached_property
-    def _requests(self) -> request_prices.RequestPrices:
-        from jupyter_sky.knowledge.catalog import request_prices
+    def _requests(self) -> RequestPrices:
 
-        return request_prices.RequestPrices(self.rows("requests"))
+        return RequestPrices(self.rows("requests"))
 
     def request_price(
         self, cloud: str, region: str, kind: str, storage_class: str = ""
-    ) -> request_prices.RequestPrice:
+    ) -> RequestPrice:
         """Return the price of a request, see `request_prices.RequestPrices.find`."""
         return self._requests.find(cloud, region, kind, storage_class)
+
+
+# -- Prices of requests to object stores, and of reading classes that charge for it ---------------
+
+RequestKind = str
+"""``write`` (with copies and lists), ``read``, ``retrieval``, ``storage`` or ``egress``."""
+
+_UNITS = {"million requests": 1e6, "GB": 1.0, "GB-month": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPrice:
+    """Price of one request, or of one GB.
+
+    Attributes
+    ----------
+    usd : float or None
+        USD for a request, or for a GB of ``retrieval``, ``storage`` (for a month) and ``egress``;
+        None where it is not known.
+    basis : str
+        ``listed``, ``assumed`` as `note` explains, or ``not known``.
+    source, date : str
+        Origin of the price, and the day on which it was read.
+    """
+
+    usd: float | None
+    basis: str
+    source: str = ""
+    date: str = ""
+    note: str = ""
+
+
+class RequestPrices:
+    """Prices by cloud, region, storage class and kind.
+
+    Parameters
+    ----------
+    rows
+        Rows of the table ``requests``.
+    """
+
+    def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
+        self._prices = {
+            (row["cloud"], row["region"], row["storage_class"].upper(), row["kind"]): RequestPrice(
+                row["usd"] / _UNITS[row["unit"]],
+                row["basis"],
+                row["source"],
+                row["price_date"],
+                row["note"],
+            )
+            for row in rows
+        }
+
+    def find(
+        self, cloud: str, region: str, kind: RequestKind, storage_class: str = ""
+    ) -> RequestPrice:
+        """Return the price of a kind of request; that of the region wins over that of the cloud.
+
+        A class without prices of its own has those of the standard class; its retrieval is free.
+        """
+        wanted = storage_class.upper()
+        for found_class in dict.fromkeys((wanted, "")):
+            for place in dict.fromkeys((region, "")):
+                if found := self._prices.get((cloud, place, found_class, kind)):
+                    return found
+            if kind == "retrieval":
+                break
+        if kind == "retrieval" and not wanted:
+            return RequestPrice(0.0, "listed")
+        return RequestPrice(None, "not known")

@@ -196,7 +196,9 @@ def _with_service(
 ) -> Selection:
     """Return machines of clouds whose service has the requested packages, with surcharge."""
     offers, parts, left_out = catalog.offers, [], 0
-    services = managed_services.newest_versions(catalog.services, need.service)
+    services = managed_services.newest_versions(
+        managed_services.find_services(catalog), need.service
+    )
     services = [one for one in services if one.name not in SERVERLESS]
     for one in services:
         clouds, kinds = offers.values("cloud")[rows], offers.values("kind")[rows]

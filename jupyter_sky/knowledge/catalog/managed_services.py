@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 EMR_SHARE = 0.25
 """EMR's surcharge as a share of the on-demand price, where the catalog has no figure of its own:
 what all figures that it has come to."""
-
-
 SURCHARGED = ("dataproc", "emr", OWN_SPARK)
 """Services that run on any machine of their cloud, and are paid on top of it."""
 SESSION_RELEASE = (7, 13)
@@ -42,6 +41,11 @@ _SERVERLESS_SIZES = {"dataproc-serverless": (12, 12, 7.25, 1), "emr-serverless":
 DCU_PER_VCPU, DCU_PER_GIB = 0.6, 0.1
 """Units of Dataproc's serverless compute, up to 8 GiB for each vCPU."""
 SERVERLESS_NOTE = "serverless: the price is a ceiling; idle parts of it cost nothing"
+_NOTES = {
+    "emr": "EMR surcharge included, at a quarter of the on-demand price where it is not listed",
+    "dataproc": "Dataproc surcharge included",
+    "hdinsight": "HDInsight has a price of its own for each node",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +75,14 @@ class ManagedService:
         return f"{self.name} {self.version}"
 
 
-_NOTES = {
-    "emr": "EMR surcharge included, at a quarter of the on-demand price where it is not listed",
-    "dataproc": "Dataproc surcharge included",
-    "hdinsight": "HDInsight has a price of its own for each node",
-}
+_found: WeakKeyDictionary[CatalogTables, list[ManagedService]] = WeakKeyDictionary()
+
+
+def find_services(catalog: CatalogTables) -> list[ManagedService]:
+    """Return every version of every service that runs on machines; see `services`."""
+    if catalog not in _found:
+        _found[catalog] = services(catalog.managed())
+    return _found[catalog]
 
 
 def services(rows: Sequence[dict[str, Any]]) -> list[ManagedService]:
@@ -153,7 +160,7 @@ def serverless_offers(catalog: CatalogTables, need: Resources) -> list[Offer]:
     if not need.service:
         return []
     offers = []
-    for one in newest_versions(catalog.services, need.service):
+    for one in newest_versions(find_services(catalog), need.service):
         if one.name not in SERVERLESS:
             continue
         cpus, memory = requested_size(need, one.name)

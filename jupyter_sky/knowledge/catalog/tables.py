@@ -14,8 +14,6 @@ from jupyter_sky.knowledge.catalog.regions import Region
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from jupyter_sky.knowledge.catalog import managed_services
-
 
 class TableReader(Protocol):
     """Reader of the tables of a catalog."""
@@ -72,13 +70,6 @@ class CatalogTables:
     def managed(self) -> list[dict[str, Any]]:
         """Return versions, surcharges and prices of managed services, serverless ones too."""
         return self._managed
-
-    @cached_property
-    def services(self) -> list[managed_services.ManagedService]:
-        """Managed services that run on machines, every version."""
-        from jupyter_sky.knowledge.catalog import managed_services
-
-        return managed_services.services(self._managed)
 
     @cached_property
     def sold(self) -> np.ndarray:

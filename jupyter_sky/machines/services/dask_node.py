@@ -7,9 +7,7 @@ from typing import Any
 
 from jupyter_sky.base.remote.supervisor import write_private
 from jupyter_sky.machines.engines.node.service_orders import EngineOrder, write_state
-from jupyter_sky.machines.engines.wire.agent_link import (
-    listen_addresses,
-)
+from jupyter_sky.machines.engines.wire.agent_link import listen_addresses
 from jupyter_sky.machines.services.dask_processes import start_dask
 from jupyter_sky.machines.services.engine_node import EngineNode, ensure_packages, find_python
 from jupyter_sky.machines.services.sizes import size_dask

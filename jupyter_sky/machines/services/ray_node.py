@@ -26,9 +26,7 @@ from jupyter_sky.base.remote.supervisor import (
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.engines.node.ports import free_port
 from jupyter_sky.machines.engines.node.service_orders import EngineOrder, write_state
-from jupyter_sky.machines.engines.wire.agent_link import (
-    listen_address,
-)
+from jupyter_sky.machines.engines.wire.agent_link import listen_address
 from jupyter_sky.machines.services.engine_node import (
     START_SECONDS,
     TICK_SECONDS,

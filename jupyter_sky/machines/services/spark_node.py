@@ -6,15 +6,26 @@ Of several nodes the first has master, worker and Connect server, the others a w
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import hmac
 import math
 import os
 import re
+import shutil
 import signal
+import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+
+from tornado.httpclient import AsyncHTTPClient, HTTPRequest
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application, HTTPError, RequestHandler
 
 from jupyter_sky.base.errors import SkyError
 from jupyter_sky.base.remote.supervisor import write_private
@@ -23,20 +34,12 @@ from jupyter_sky.machines.engines.node.environment import install_packages
 from jupyter_sky.machines.engines.node.notices import is_taken_away
 from jupyter_sky.machines.engines.node.ports import free_port
 from jupyter_sky.machines.engines.node.service_orders import EngineOrder, write_state
-from jupyter_sky.machines.engines.wire.agent_link import (
-    listen_address,
-)
+from jupyter_sky.machines.engines.wire.agent_link import listen_address
 from jupyter_sky.machines.services import event_log
 from jupyter_sky.machines.services.class_archive import ClassArchive
+from jupyter_sky.machines.services.dashboard_login import require_token
 from jupyter_sky.machines.services.engine_node import TICK_SECONDS, EngineNode
-from jupyter_sky.machines.services.java import ensure_java
 from jupyter_sky.machines.services.sizes import SparkSizes, size_spark
-from jupyter_sky.machines.services.spark_page import (
-    SparkPage,
-    page_key,
-    page_properties,
-    page_token,
-)
 
 DAEMON_MEMORY = "256m"
 """Heap of master and worker."""
@@ -322,3 +325,203 @@ def server_properties(order: EngineOrder, sizes: SparkSizes, port: int) -> dict[
         "spark.ui.enabled": "false",
         "spark.log.level": "WARN",
     }
+
+
+# -- Java on a machine: found, installed where this process may, or asked for ---------------------
+
+MIN_VERSION = 17
+"""Oldest Java that Spark 4 runs on."""
+PACKAGE = "openjdk-17-jre-headless"
+INSTALLED_BELOW = Path("/usr/lib/jvm")
+INSTALL_SECONDS = 600.0
+
+
+def parse_version(text: str) -> int | None:
+    """Return the major version in the output of ``java -version``; None without any.
+
+    Examples
+    --------
+    >>> parse_version('openjdk version "17.0.15" 2025-04-15'), parse_version('version "1.8.0_392"')
+    (17, 8)
+    """
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(match[1]) if match else None
+
+
+def find_java() -> Path | None:
+    """Return the home of a Java of this machine that is new enough; None without any."""
+    for command in _candidates():
+        try:
+            told = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if (parse_version(told.stderr) or 0) >= MIN_VERSION:
+            return command.resolve().parent.parent
+    return None
+
+
+def _candidates() -> Iterator[Path]:
+    if home := os.environ.get("JAVA_HOME"):
+        yield Path(home) / "bin" / "java"
+    if found := shutil.which("java"):
+        yield Path(found)
+    yield from sorted(INSTALLED_BELOW.glob("*/bin/java"))
+
+
+def ensure_java() -> Path:
+    """Return the home of Java, which is installed by apt where this process is root.
+
+    Raises
+    ------
+    SkyError
+        There is none, and it cannot be installed.
+    """
+    if home := find_java():
+        return home
+    lines = _install() if os.geteuid() == 0 and shutil.which("apt-get") else ""
+    if lines is None and (home := find_java()):
+        return home
+    raise SkyError(
+        _("Spark needs Java {version} or later, and this machine has none{lines}").format(
+            version=MIN_VERSION, lines=lines or ""
+        ),
+        hint=_("sudo apt-get install {package}; or set JAVA_HOME").format(package=PACKAGE),
+    )
+
+
+def _install() -> str | None:
+    """Install Java by apt; return the last lines of what fails, None when all went well."""
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    install = ["apt-get", "-qq", "install", "-y", "--no-install-recommends", PACKAGE]
+    for command in (["apt-get", "-qq", "update"], install):
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=INSTALL_SECONDS
+        )
+        if done.returncode:
+            return "".join(f"\n    {line}" for line in done.stderr.strip().splitlines()[-4:])
+    return None
+
+
+# -- Web page of Spark's driver, behind a login ---------------------------------------------------
+#
+# Spark's own server wants a signed token in a header of each request (its `JWSFilter`), which no
+# browser sends. A proxy on the same machine has the key: it wants the login of `dashboard_login`
+# and passes on what is asked for, with that header. So a page is closed to other users of the
+# machine whichever of both ports they try.
+
+FILTER = "org.apache.spark.ui.JWSFilter"
+READ_SECONDS = 60.0
+MAX_CLIENTS = 16
+"""Requests at the same time: a page loads scripts and styles in parallel."""
+START_SECONDS = 30.0
+_HEADER = b'{"alg":"HS256"}'
+_SENT_ON = ("Accept", "Accept-Encoding", "Host", "If-Modified-Since")
+_SENT_BACK = ("Cache-Control", "Content-Encoding", "Content-Type", "Last-Modified", "Location")
+
+
+def page_token(order: EngineOrder) -> str:
+    """Return the token of the link: another than that of the Connect server."""
+    return hmac.digest(order.secret.encode(), b"web page", "sha256").hex()
+
+
+def page_key(order: EngineOrder) -> bytes:
+    """Return the key with which requests to Spark's own server are signed."""
+    return hmac.digest(order.secret.encode(), b"signature", "sha256")
+
+
+def page_properties(order: EngineOrder) -> dict[str, str]:
+    """Return the properties by which pages of Spark want a signed token, and stay small.
+
+    Examples
+    --------
+    >>> order = EngineOrder("spark", "/c", 0, 1, "4.2.0", "127.0.0.1", "", "s", "t")
+    >>> page_properties(order)["spark.ui.killEnabled"]
+    'false'
+    """
+    return {
+        "spark.ui.filters": FILTER,
+        f"spark.{FILTER}.param.secretKey": _encode(page_key(order)),
+        "spark.ui.killEnabled": "false",
+        "spark.ui.retainedJobs": "200",
+        "spark.ui.retainedStages": "400",
+        "spark.ui.retainedTasks": "10000",
+        "spark.sql.ui.retainedExecutions": "200",
+        "spark.port.maxRetries": "0",  # what listens there is Spark, and gets signed requests
+    }
+
+
+def signed_token(key: bytes) -> str:
+    """Return a JSON Web Token without claims, signed with a key (HS256)."""
+    text = f"{_encode(_HEADER)}.{_encode(b'{}')}"
+    return f"{text}.{_encode(hmac.digest(key, text.encode(), 'sha256'))}"
+
+
+def _encode(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+class SparkPage:
+    """Proxy before the page of a driver, in a thread of this process.
+
+    Parameters
+    ----------
+    port
+        Port of Spark's own server, on the loopback interface.
+    key
+        Key with which requests to it are signed.
+    token
+        Token that browsers need.
+    """
+
+    def __init__(self, port: int, key: bytes, token: str) -> None:
+        self._target = {"port": port, "bearer": f"Bearer {signed_token(key)}"}
+        self._token = token
+        self._port = 0
+        self._is_up = threading.Event()
+
+    def start(self) -> int:
+        """Listen on the loopback interface; return the port."""
+        threading.Thread(target=asyncio.run, args=(self._serve(),), daemon=True).start()
+        self._is_up.wait(START_SECONDS)
+        return self._port
+
+    async def _serve(self) -> None:
+        application = Application([(r"/.*", _Proxy, self._target)], log_function=lambda _: None)
+        server = HTTPServer(application)
+        require_token(server, self._token, "spark.dashboard_link")
+        sockets = bind_sockets(0, "127.0.0.1")
+        server.add_sockets(sockets)
+        self._port = sockets[0].getsockname()[1]
+        self._is_up.set()
+        await asyncio.Event().wait()
+
+
+class _Proxy(RequestHandler):
+    """Request that is passed on: pages are only read."""
+
+    def initialize(self, port: int, bearer: str) -> None:
+        self._port, self._bearer = port, bearer
+
+    async def get(self) -> None:
+        client = AsyncHTTPClient(max_clients=MAX_CLIENTS)
+        request = HTTPRequest(
+            f"http://127.0.0.1:{self._port}{self.request.uri}",
+            headers=_some(self.request.headers, _SENT_ON) | {"Authorization": self._bearer},
+            follow_redirects=False,
+            decompress_response=False,
+            request_timeout=READ_SECONDS,
+        )
+        try:
+            answer = await client.fetch(request, raise_error=False)
+        except OSError:
+            raise HTTPError(502) from None
+        if answer.code == 599:  # it has not answered in time
+            raise HTTPError(504)
+        self.set_status(answer.code)
+        for name, value in _some(answer.headers, _SENT_BACK).items():
+            self.set_header(name, value)
+        self.finish(None if answer.code == 304 else answer.body)
+
+
+def _some(headers: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    return {name: headers[name] for name in names if name in headers}

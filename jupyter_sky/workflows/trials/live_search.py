@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from jupyter_sky import clouds
-from jupyter_sky.base.errors import SkyNoOffer, SkyUsageError
+from jupyter_sky.base.errors import SkyError, SkyNoOffer, SkyUsageError
 from jupyter_sky.base.requests.cell_options.values import CellOptions
 from jupyter_sky.base.requests.quantities import parse_duration
 from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.store.rows import ClusterRow, RunRow
+from jupyter_sky.base.store.store import Store
 from jupyter_sky.base.translation import _
 from jupyter_sky.decisions.search.api import search
 from jupyter_sky.decisions.search.limits import SearchLimits
@@ -19,12 +22,13 @@ from jupyter_sky.decisions.search.measured_times import LABELS_EXAMPLE
 from jupyter_sky.decisions.search.offers import on_sale
 from jupyter_sky.decisions.search.result import SearchResult, Target
 from jupyter_sky.decisions.search.space import Space
+from jupyter_sky.decisions.search.transfer import Earlier
 from jupyter_sky.execution.cells.inputs import collect_inputs
 from jupyter_sky.execution.cells.request import with_settings
+from jupyter_sky.execution.cells.run_record import digest_code
 from jupyter_sky.execution.sessions import session as sessions
 from jupyter_sky.execution.sessions.session import Session
 from jupyter_sky.workflows.trials.cell_trials import CellTrials
-from jupyter_sky.workflows.trials.history import read_history
 from jupyter_sky.workflows.trials.workload import Workload, make_workload
 
 PARALLEL = 4
@@ -234,3 +238,73 @@ def describe_failures(result: SearchResult) -> str:
     if not failed:
         return _("no configuration was tried: {why}").format(why=result.stopped)
     return _("no configuration has succeeded:{lines}").format(lines=lines)
+
+
+# -- Measured history of a workload: what earlier runs of the same code took, on which ------------
+
+LEAST = 2
+"""Configurations that an earlier workload must have run on to tell which is faster."""
+LIMIT = 2000
+"""Runs that are looked at, the latest first."""
+
+
+def read_history(store: Store, code: str, space: Space) -> list[Earlier]:
+    """Return what earlier runs of some code took: one mapping for each session or search.
+
+    Their data may have been others; what they have in common is which machines suit the code.
+
+    Parameters
+    ----------
+    store
+        Of all notebooks.
+    code
+        Of the cell.
+    space
+        Runs on machines that are not in it are left out.
+    """
+    try:
+        digest = digest_code(code)
+        runs = [run for run in store.runs(limit=LIMIT) if run.code_digest == digest]
+        rows = store.clusters(live_only=False)
+    except SkyError:  # what is remembered helps; it is not needed
+        return []
+    return collect_history(runs, rows, space)
+
+
+def collect_history(
+    runs: Iterable[RunRow], clusters: Iterable[ClusterRow], space: Space
+) -> list[Earlier]:
+    """Return the mean seconds of runs by configuration, one mapping for each session or search."""
+    points = {
+        (point.offer.cloud, point.offer.instance_type, point.nodes): str(point)
+        for point in space.points
+        if point.offer is not None
+    }
+    known: dict[str, list[ClusterRow]] = {}
+    for row in clusters:
+        known.setdefault(row.name, []).append(row)
+    found: dict[str, dict[str, list[float]]] = {}
+    for run in runs:
+        row = next((one for one in known.get(run.cluster, []) if one.created <= run.started), None)
+        if row is None or run.status != "ok" or run.ended is None or not run.nodes:
+            continue
+        if point := points.get((row.cloud, row.instance_type, row.nodes)):
+            of_session = found.setdefault(_workload_of(run), {})
+            of_session.setdefault(point, []).append(run.ended - run.started)
+    return [means(one) for one in found.values() if len(one) >= LEAST]
+
+
+def means(seconds: Mapping[str, Iterable[float]]) -> Earlier:
+    """Return the means of what was measured.
+
+    Examples
+    --------
+    >>> means({"aws nodes=1": [1.0, 3.0]})
+    {'aws nodes=1': 2.0}
+    """
+    return {point: fmean(values) for point, values in seconds.items()}
+
+
+def _workload_of(run: RunRow) -> str:
+    """Return what tells the data of runs apart: the search that they belong to, or the kernel."""
+    return run.cluster.rpartition("-")[0] if run.cluster.startswith("search-") else run.session

@@ -13,8 +13,7 @@ from typing import Any
 
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests.cell_options.values import CellInput, CellOptions
-from jupyter_sky.base.requests.dag.dag import Dag
-from jupyter_sky.base.requests.dag.task import Task
+from jupyter_sky.base.requests.dag.dag import Dag, Task
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.cells.magic_code import parse_cell
 from jupyter_sky.execution.functions.calls.lazy_calls import Function, PendingFunction

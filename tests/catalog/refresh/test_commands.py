@@ -12,8 +12,7 @@ import pytest
 
 from jupyter_sky.base.errors import SkyRefreshError, SkyUsageError
 from jupyter_sky.clouds.prices.commands import RefreshReport
-from jupyter_sky.clouds.prices.comparison import OfferDiff, PriceChange
-from jupyter_sky.clouds.prices.runner import RefreshOutcome
+from jupyter_sky.clouds.prices.runner import OfferDiff, PriceChange, RefreshOutcome
 from jupyter_sky.interfaces.magics.verbs import call_verb
 from tests.catalog.refresh.test_aws import world
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds.prices import gcp_skus as skus
+from jupyter_sky.clouds.prices import gcp as skus
 from jupyter_sky.clouds.prices.gcp import GcpPrices
 from jupyter_sky.clouds.prices.runner import RefreshOutcome, refresh
 from jupyter_sky.clouds.prices.spot_prices import read_spot_prices

@@ -16,20 +16,30 @@ from, checked and unchangeable.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from typing import Any
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Protocol
 
 from jupyter_sky.base.errors import SkyUsageError, suggest
+from jupyter_sky.base.requests.dag.environment import TaskEnvironment
 from jupyter_sky.base.requests.dag.graph import (
+    Constant,
     Data,
     Edge,
+    Estimate,
     Graph,
     TaskSpec,
+    parse_hours,
     parse_size,
     topological_order,
 )
-from jupyter_sky.base.requests.dag.task import Task, TaskOutput, open_dags, parse_areas
+from jupyter_sky.base.requests.geography import parse_area, parse_service
+from jupyter_sky.base.requests.quantities import parse_duration
+from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.translation import _
 
 
@@ -256,3 +266,418 @@ def _transfer_gb(src: Task, dst: Task) -> tuple[float, list[Data]]:
     taken = [src.outputs[position] for position in named] if named else src.outputs
     moving = sum(_with_size(src, data) for data in taken if data.is_anywhere)
     return moving, [data for data in taken if not data.is_anywhere]
+
+
+# -- Tasks of a graph: their data, requests and time estimates, written step by step --------------
+
+open_dags: ContextVar[tuple[Dag, ...]] = ContextVar("sky_dags", default=())
+"""Graphs whose ``with`` blocks are entered: new tasks go into the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutput:
+    """An output of a task, as an input of another: ``infer.set_input(train.output(0))``."""
+
+    task: Task
+    position: int
+
+
+class MeasuredSize(Protocol):
+    """Size of data in a store."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes."""
+        ...
+
+    @property
+    def objects(self) -> int:
+        """Number of objects."""
+        ...
+
+    @property
+    def measured(self) -> float:
+        """Unix time of the measurement."""
+        ...
+
+
+class MeasurableData(Protocol):
+    """Data of a store that can measure itself, such as `machines.storage.datasets.data.Storage`."""
+
+    @property
+    def uri(self) -> object:
+        """Address, as text where it is shown."""
+        ...
+
+    @property
+    def region(self) -> str:
+        """Region of the store; empty where it is not known."""
+        ...
+
+    def du(self) -> MeasuredSize:
+        """Return the size."""
+        ...
+
+
+def with_size(data: Data, usage: MeasuredSize) -> Data:
+    """Return data with the size that was measured."""
+    gb, objects = usage.nbytes / 1e9, usage.objects
+    return replace(data, gb=gb, objects=objects, measured=usage.measured)
+
+
+class Task:
+    """One task: what it reads, writes and needs, and how long it takes.
+
+    Every ``set_`` method gives the task back, so that they can be chained. A task made inside
+    ``with Dag() as dag:`` belongs to it.
+
+    Parameters
+    ----------
+    name
+        What plans and messages call it.
+    run, arg
+        What to run, and its arguments; a plan does not read them.
+    num_nodes
+        Machines; what a request says itself wins.
+
+    Examples
+    --------
+    >>> Task("train").set_resources(gpus="V100:4", spot=True).needs[0].command_line()
+    '--gpus V100:4 --spot'
+    """
+
+    def __init__(
+        self, name: str = "", run: Any = None, arg: str = "", *, num_nodes: int = 1
+    ) -> None:
+        self.name, self.run, self.arg = str(name), run, arg
+        self.num_nodes = num_nodes
+        self.inputs: list[Data | TaskOutput] = []
+        self.outputs: list[Data] = []
+        self.needs: tuple[Resources, ...] = (Resources(),)
+        self.estimator: Estimate | None = None
+        self.each_offer = False
+        self.residency: tuple[str, ...] = ()
+        self.spin_up: float | None = None
+        self.environment = TaskEnvironment()
+        self.retries = 0
+        self.timeout: float | None = None
+        self.dag: Dag | None = None
+        if dags := open_dags.get():
+            dags[-1].add(self)
+
+    def __repr__(self) -> str:
+        return f"Task({self.name!r})"
+
+    # -- what it needs -----------------------------------------------------------------------
+
+    def set_input(
+        self,
+        source: str | TaskOutput | MeasurableData,
+        size: str | float | None = None,
+        *,
+        region: str | None = None,
+    ) -> Task:
+        """Read data from a store, or the output of another task, which is then waited for.
+
+        Parameters
+        ----------
+        source
+            ``s3://...``, ``gs://...``, ``az://...``, ``https://...``, a path, a place such as
+            ``aws/us-east-1``, ``other.output(0)``, or a `Storage`, whose size is measured.
+        size
+            GB, or a text with a unit.
+        region
+            Where the store is, in the cloud's words.
+        """
+        if isinstance(source, TaskOutput):
+            if size is not None or region is not None:
+                raise SkyUsageError(
+                    _(
+                        "task {name}: the size of {name2}.output({position}) belongs to the output"
+                    ).format(name=self.name, name2=source.task.name, position=source.position),
+                    hint=_("{name}.set_output(uri, size=...)").format(name=source.task.name),
+                )
+            self.inputs.append(source)
+        else:
+            usage: MeasuredSize | None = None
+            if not isinstance(source, str):
+                usage = source.du() if size is None else None
+                region, source = region or source.region or None, str(source.uri)
+            data = Data.from_uri(source, size, region)
+            if usage is not None:
+                data = with_size(data, usage)
+            if data.is_anywhere:
+                raise SkyUsageError(
+                    _("task {name}: {source!r} does not say where the input is").format(
+                        name=self.name, source=source
+                    ),
+                    hint=_("give its place, or another task's output: set_input(other.output(0))"),
+                )
+            self.inputs.append(data)
+        return self
+
+    def set_output(
+        self, uri: str, size: str | float | None = None, *, region: str | None = None
+    ) -> Task:
+        """Write data to a store; ``?:/name`` is that of the cloud on which the task runs."""
+        self.outputs.append(Data.from_uri(uri, size, region))
+        return self
+
+    def output(self, position: int = 0) -> TaskOutput:
+        """Return an output of this task, to be another's input."""
+        return TaskOutput(self, position)
+
+    def set_resources(self, *alternatives: Any, **labels: Any) -> Task:
+        """Set the machines' request; of several requests any will do.
+
+        Parameters
+        ----------
+        *alternatives
+            Requests: `Resources`, a dict of labels, or sets and lists of those.
+        **labels
+            One request, spelled as the options of a cell are: ``gpus="V100:1", spot=True``.
+        """
+        found = [need for one in alternatives for need in _requests(one)]
+        if labels:
+            found.append(Resources.parse(**labels))
+        if not found:
+            raise SkyUsageError(
+                _("task {name}: no request is given").format(name=self.name),
+                hint=_('such as set_resources(gpus="V100")'),
+            )
+        self.needs = tuple(dict.fromkeys(found))
+        return self
+
+    def set_managed_service(self, *services: AnalyticsService) -> Task:
+        """Set the engine that the task runs on, as a managed service or on bare machines.
+
+        Functions have its session as `sky.spark`.
+
+        Parameters
+        ----------
+        *services
+            Any of them will do.
+
+        Examples
+        --------
+        >>> spark = AnalyticsService({"spark": "3.5.*"}, {"cpus": 16, "nodes": 3})
+        >>> Task("query").set_managed_service(spark).needs[0].command_line()
+        '--cpus 16 --nodes 3 --service "spark==3.5.*"'
+        """
+        for one in services:
+            if not isinstance(one, AnalyticsService):
+                raise SkyUsageError(
+                    _("task {name}: {one!r} is no managed service").format(name=self.name, one=one),
+                    hint=_('such as sky.AnalyticsService({"spark": "3.5.*"})'),
+                )
+        return self.set_resources(*(one.request for one in services))
+
+    def set_time_estimator(
+        self, estimator: Estimate | float | str | timedelta, *, each_offer: bool = False
+    ) -> Task:
+        """Set the estimator of the task's duration on a machine.
+
+        Parameters
+        ----------
+        estimator
+            Called with an `Offer`, gives hours or a duration (``"90m"``); or that value itself.
+            ``inf`` rules a machine out. See `decisions.optimizer.estimators` for ready ones.
+        each_offer
+            Ask for each offer in each place. Else it is asked once for each kind of machine,
+            with an offer that has neither region nor zone nor price.
+        """
+        if not callable(estimator):
+            estimator = Constant(parse_hours(estimator))
+        self.estimator, self.each_offer = estimator, each_offer
+        return self
+
+    def set_residency(self, *areas: str) -> Task:
+        """Run in these countries or jurisdictions only: ``"eu"``, ``"de"``."""
+        self.residency = parse_areas(areas)
+        return self
+
+    def set_spin_up(self, hours: float) -> Task:
+        """Hours until a machine is ready, in place of what is known of its cloud."""
+        if not (isinstance(hours, int | float) and 0 <= hours < math.inf):
+            raise SkyUsageError(
+                _("task {name}: spin_up={hours!r}").format(name=self.name, hours=hours),
+                hint=_("hours from 0"),
+            )
+        self.spin_up = float(hours)
+        return self
+
+    # -- how it runs -------------------------------------------------------------------------
+
+    def set_environment(self, **parts: Any) -> Task:
+        """Set what its machine has before it runs: the attributes of `TaskEnvironment`.
+
+        Examples
+        --------
+        >>> task = Task("train", run="python train.py").set_environment(
+        ...     setup="pip install -r requirements.txt", variables={"EPOCHS": "3"}
+        ... )
+        >>> task.environment.variables["EPOCHS"]
+        '3'
+        """
+        self.environment = replace(self.environment, **parts)
+        return self
+
+    def set_limits(self, *, retries: int = 0, timeout: str | float | None = None) -> Task:
+        """Set how often and how long it may run.
+
+        Parameters
+        ----------
+        retries
+            Further tries after an error of its own; losses of machines do not count.
+        timeout
+            Longest time of one try, such as ``"2h"``, or in seconds; None for no limit.
+        """
+        if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
+            raise SkyUsageError(
+                _("task {name}: retries={retries!r}").format(name=self.name, retries=retries),
+                hint=_("a whole number from 0"),
+            )
+        if isinstance(timeout, str):
+            timeout = parse_duration(timeout, "timeout")
+        if timeout is not None and not 0 < timeout < math.inf:
+            raise SkyUsageError(
+                _("task {name}: timeout={timeout!r}").format(name=self.name, timeout=timeout),
+                hint=_('a time above 0, such as "2h"'),
+            )
+        self.retries, self.timeout = retries, timeout
+        return self
+
+    # -- edges -------------------------------------------------------------------------------
+
+    def __rshift__(self, other: Any) -> Any:
+        for task in _tasks(other):
+            _common_dag(self, task).add_edge(self, task)
+        return other
+
+    def __rrshift__(self, other: Any) -> Task:
+        for task in _tasks(other):
+            _common_dag(task, self).add_edge(task, self)
+        return self
+
+    def __lshift__(self, other: Any) -> Any:
+        for task in _tasks(other):
+            _common_dag(task, self).add_edge(task, self)
+        return other
+
+
+def _requests(one: Any) -> Iterator[Resources]:
+    if isinstance(one, Resources):
+        yield one
+    elif isinstance(one, Mapping):
+        yield Resources.parse(**one)
+    elif isinstance(one, set | frozenset):
+        # a set has no order of its own: the plan must not depend on it
+        found = [need for part in one for need in _requests(part)]
+        yield from sorted(found, key=Resources.command_line)
+    elif isinstance(one, list | tuple):
+        for part in one:
+            yield from _requests(part)
+    else:
+        raise SkyUsageError(
+            _("{one!r} is not a request").format(one=one),
+            hint=_('such as set_resources({"gpus": "V100"}, ...)'),
+        )
+
+
+def parse_areas(areas: Iterable[str]) -> tuple[str, ...]:
+    """Return the codes of areas, each of which may list several.
+
+    Examples
+    --------
+    >>> parse_areas(["eu, us", "eu"])
+    ('EU', 'US')
+    """
+    words = [word for area in areas for word in str(area).replace(",", " ").split()]
+    return tuple(dict.fromkeys(parse_area(word, "residency") for word in words))
+
+
+def _tasks(other: Any) -> list[Task]:
+    found = [other] if isinstance(other, Task) else other
+    if not isinstance(found, list | tuple) or not all(isinstance(one, Task) for one in found):
+        raise SkyUsageError(
+            _("{other!r} cannot follow >>").format(other=other),
+            hint=_("a task, or a list of tasks"),
+        )
+    return list(found)
+
+
+def _common_dag(one: Task, other: Task) -> Dag:
+    if one.dag is None or one.dag is not other.dag:
+        raise SkyUsageError(
+            _("tasks {name!r} and {name2!r} are not in one Dag").format(
+                name=one.name, name2=other.name
+            ),
+            hint=_("make both inside one: with sky.Dag() as dag:"),
+        )
+    return one.dag
+
+
+# -- Managed services that tasks ask for, as Listing 1 of the SkyPilot paper writes them ----------
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class AnalyticsService:
+    """Engine for data that outgrow one machine, wherever it costs least.
+
+    Parameters
+    ----------
+    dependencies
+        Packages with their versions: ``{"spark": "3.5.*"}``, ``{"spark": ">=3.4,<4"}``, or names
+        alone.
+    resources
+        Size and number of its nodes, the master included.
+    services
+        Services to choose from, such as ``("emr", "dataproc")``; all unless given.
+
+    Raises
+    ------
+    SkyUsageError
+        A package or a service has an unknown name, or a version is none.
+
+    Examples
+    --------
+    >>> AnalyticsService({"Spark": "3.1.2"}, Resources(cpu=16, num_nodes=3)).request.command_line()
+    '--cpus 16 --nodes 3 --service spark==3.1.2'
+    """
+
+    request: Resources
+    """The same as a request for machines."""
+
+    def __init__(
+        self,
+        dependencies: Mapping[str, str] | Iterable[str],
+        resources: Resources | Mapping[str, Any] | None = None,
+        services: Iterable[str] = (),
+    ) -> None:
+        if isinstance(dependencies, str):
+            dependencies = [dependencies]
+        if isinstance(dependencies, Mapping):
+            items = [f"{name}{_clause(version)}" for name, version in dependencies.items()]
+        else:
+            items = list(dependencies)
+        if not items:
+            raise SkyUsageError(
+                _("AnalyticsService: it needs an engine"),
+                hint=_('such as AnalyticsService({"spark": "3.5.*"})'),
+            )
+        named = [services] if isinstance(services, str) else list(services)
+        need = resources if isinstance(resources, Resources) else Resources.parse(**resources or {})
+        service = parse_service(",".join([*named, *items]), "AnalyticsService:")
+        object.__setattr__(self, "request", replace(need, service=service))
+
+
+def _clause(version: str) -> str:
+    """Return a version as a clause of a requirement.
+
+    Examples
+    --------
+    >>> _clause("3.1.2"), _clause(">=3.4"), _clause("")
+    ('==3.1.2', '>=3.4', '')
+    """
+    text = str(version).strip()
+    return text if not text or re.match(r"[<>=!~]", text) else f"=={text}"

@@ -16,8 +16,8 @@ from jupyter_sky.base.errors import SkyWorldChanged
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.functions.calls.call_queue import Waiting
 from jupyter_sky.execution.functions.calls.call_recovery import align_saves
+from jupyter_sky.execution.functions.calls.nodes import BatchedCall, SentBatch
 from jupyter_sky.execution.functions.calls.retry import AT_MOST_ONCE
-from jupyter_sky.execution.functions.calls.sent_batch import BatchedCall, SentBatch
 from jupyter_sky.execution.functions.calls.tasks import (
     Broadcast,
     CallTask,

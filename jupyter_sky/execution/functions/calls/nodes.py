@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+
+from jupyter_sky.execution.functions.calls.gathered_calls import PlainCalls
+from jupyter_sky.execution.functions.calls.tasks import CallTask, StopReason
 
 if TYPE_CHECKING:
     from jupyter_sky.base.errors import SkyError
     from jupyter_sky.execution.clusters.cluster import ClusterHandle
-    from jupyter_sky.execution.functions.calls.sent_batch import SentBatch
+    from jupyter_sky.execution.functions.calls.output import OutputSink
     from jupyter_sky.execution.functions.calls.tasks import CallTask
     from jupyter_sky.execution.functions.images.specs import Nodes
     from jupyter_sky.machines.engines.client.connection import ClusterConnection
@@ -126,3 +129,191 @@ def idle_node(nodes: Mapping[int, PoolNode]) -> PoolNode | None:
     """Return a node that runs no calls."""
     idle = (n for n in nodes.values() if n.free_slots == n.slots and not n.joining)
     return next(idle, None)
+
+
+# -- Calls that were sent to a node in one message, in the notebook -------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequest:
+    """Request that calls of a batch stop.
+
+    Attributes
+    ----------
+    why : str
+        Reason, one of `StopReason`.
+    since : float
+        Time of the request (monotonic clock).
+    keys : frozenset of int
+        The calls.
+    """
+
+    why: str
+    since: float
+    keys: frozenset[int]
+
+
+@dataclass(slots=True, eq=False)
+class SentBatch:
+    """Batch of calls sent to a node in one message.
+
+    Attributes
+    ----------
+    tasks : dict
+        Calls that have not ended, by key.
+    plain : PlainCalls, optional
+        Calls without tasks; `open_plain` has the keys of those that have not ended.
+    """
+
+    node: PoolNode
+    tasks: dict[int, CallTask]
+    plain: PlainCalls | None = None
+    open_plain: set[int] = field(default_factory=set)
+    id: str = ""
+    count: int = 0
+    """Number of calls when it was sent; several are quick."""
+    sent: float = field(default_factory=time.monotonic)
+    printed: int = 0
+    held_results: deque[tuple[int, list[tuple]]] = field(default_factory=deque)
+    is_final: bool = False
+    ran_concurrently: bool = False
+    """Whether others ran beside it when its engine died."""
+    stop_request: StopRequest | None = None
+    """Latest request to stop calls of it."""
+
+    @classmethod
+    def of(cls, node: PoolNode, calls: list[CallTask] | PlainCalls) -> SentBatch:
+        """Make the batch of calls that are about to be sent."""
+        if isinstance(calls, PlainCalls):
+            return cls(node, {}, calls, set(calls.keys), count=calls.count)
+        return cls(node, {task.key: task for task in calls}, count=len(calls))
+
+    def command(self, pool: str) -> tuple:
+        """Return the command that has a node run the calls."""
+        if self.plain is not None:
+            plain = self.plain
+            arguments = plain.arguments()
+            return ("plain_calls", pool, plain.timeout, plain.function, plain.keys, arguments)
+        calls = [
+            (
+                t.key,
+                t.packed.function,
+                t.packed.arguments,
+                t.timeout,
+                t.packed.stream_inputs,
+                t.broadcast,
+                t.recovery.next_sending() if t.recovery is not None else None,
+            )
+            for t in self.tasks.values()
+        ]
+        return ("calls", pool, calls)
+
+    @property
+    def open_count(self) -> int:
+        """Number of calls that have not ended."""
+        return len(self.tasks) + len(self.open_plain)
+
+    @property
+    def sink(self) -> OutputSink | None:
+        """Receiver of its outputs, while it has calls."""
+        if self.plain is not None:
+            return self.plain.sink
+        return next(iter(self.tasks.values())).sink if self.tasks else None
+
+    def has_any(self, keys: Collection[int]) -> bool:
+        """Return whether some calls have not ended."""
+        return any(key in self.tasks or key in self.open_plain for key in keys)
+
+    def count_of(self, group: object) -> int:
+        """Return the number of calls of a gather that have not ended."""
+        plain = self.plain is not None and self.plain.gathered is group
+        tasks = sum(task.group is group for task in list(self.tasks.values()))
+        return tasks + (len(self.open_plain) if plain else 0)
+
+    def time_limits(self) -> list[float]:
+        """Return the time limit of each call that has not ended (s); 0 where there is none."""
+        limits = [task.timeout or 0.0 for task in list(self.tasks.values())]
+        if self.plain is not None:
+            limits += [self.plain.timeout or 0.0] * len(self.open_plain)
+        return limits
+
+    def task(self, key: int) -> CallTask | None:
+        """Return a call that has not ended; one without a task gets it."""
+        if key in self.open_plain and self.plain is not None:
+            self.open_plain.discard(key)
+            number = key - self.plain.gathered.first_key
+            self.tasks[key] = self.plain.task(number, attempts=1)
+        return self.tasks.get(key)
+
+    def all_tasks(self) -> list[CallTask]:
+        """Return all calls that have not ended, as tasks."""
+        return [task for key in sorted({*self.open_plain, *self.tasks}) if (task := self.task(key))]
+
+    def take(self, key: int) -> CallTask | None:
+        """Take a call out, as a task; return None if it was taken out before."""
+        self.task(key)
+        return self.tasks.pop(key, None)
+
+    def take_all(self) -> list[CallTask]:
+        """Take all calls out, as tasks, in their order."""
+        for key in sorted(self.open_plain):
+            self.task(key)
+        tasks = [self.tasks[key] for key in sorted(self.tasks)]
+        self.tasks.clear()
+        return tasks
+
+    def take_values(self, keys: Sequence[int], values: Sequence[Any]) -> int:
+        """Set results of calls without tasks; return how many there were."""
+        if self.plain is None:
+            return 0
+        first, open_keys = self.plain.gathered.first_key, self.open_plain
+        pairs = [(k - first, v) for k, v in zip(keys, values, strict=True) if k in open_keys]
+        self.open_plain.difference_update(keys)
+        self.plain.gathered.set_values(pairs)
+        return len(pairs)
+
+    def take_unstarted(self, keys: Sequence[int]) -> PlainCalls | None:
+        """Take out calls without tasks that have not begun."""
+        if self.plain is None:
+            return None
+        first = self.plain.gathered.first_key
+        numbers = [key - first for key in keys if key in self.open_plain]
+        self.open_plain.difference_update(keys)
+        return self.plain.part(_as_range(numbers)) if numbers else None
+
+
+def _as_range(numbers: list[int]) -> Sequence[int]:
+    """Return consecutive numbers as a range.
+
+    Examples
+    --------
+    >>> _as_range([3, 4, 5]), _as_range([3, 5])
+    (range(3, 6), [3, 5])
+    """
+    whole = range(numbers[0], numbers[-1] + 1)
+    return whole if len(whole) == len(numbers) else numbers
+
+
+class BatchOwner(Protocol):
+    """Part of the dispatcher that stops calls."""
+
+    def stop(self, batch: SentBatch, keys: list[int], why: StopReason) -> None:
+        """Request that calls stop on their nodes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BatchedCall:
+    """Call that a node has: a key in a batch, without the task and its arguments."""
+
+    dispatcher: BatchOwner
+    batch: SentBatch
+    key: int
+
+    def is_running(self) -> bool:
+        """Return whether its node still has it."""
+        return bool(self.batch.id) and self.key in self.batch.tasks
+
+    def stop(self, why: StopReason) -> None:
+        """Request that it stops."""
+        self.dispatcher.stop(self.batch, [self.key], why)

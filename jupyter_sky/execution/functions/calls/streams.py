@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from jupyter_sky.base.errors import SkyTransferError, SkyUsageError
 from jupyter_sky.base.translation import _
-from jupyter_sky.execution.functions.node.calls import stream_input
-from jupyter_sky.execution.functions.node.stream_inputs import WINDOW_BYTES, WINDOW_ITEMS
+from jupyter_sky.execution.functions.node.calls import WINDOW_BYTES, WINDOW_ITEMS, stream_input
 from jupyter_sky.execution.serialization.local_modules import LocalModules, dumps_with_modules
 from jupyter_sky.execution.serialization.payload import dumps, pickled_by_value
 

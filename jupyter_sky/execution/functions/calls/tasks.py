@@ -22,10 +22,7 @@ from jupyter_sky.base.translation import _
 from jupyter_sky.execution.cells.failures import RemoteFailure, rebuild_exception
 from jupyter_sky.execution.functions.calls.call_recovery import CallRecovery
 from jupyter_sky.execution.serialization.local_modules import missing_module_advice
-from jupyter_sky.execution.serialization.payload import (
-    Blobs,
-    Payload,
-)
+from jupyter_sky.execution.serialization.payload import Blobs, Payload
 
 if TYPE_CHECKING:
     from jupyter_sky.execution.functions.calls.lazy_calls import PendingFunction

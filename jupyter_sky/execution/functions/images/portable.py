@@ -22,7 +22,7 @@ from jupyter_sky.base.errors import SkyVersionError
 from jupyter_sky.base.remote.environment_spec import python_minor_version
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.functions.calls.lazy_calls import Function
-from jupyter_sky.execution.functions.node.other_python import PortableFunction
+from jupyter_sky.execution.functions.node.image_install import PortableFunction
 from jupyter_sky.execution.functions.node.python_worker import PROTOCOL
 from jupyter_sky.machines.packages.installed_modules import is_installed
 

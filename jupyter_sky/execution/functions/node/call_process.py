@@ -16,10 +16,9 @@ from queue import SimpleQueue
 from typing import Any
 
 from jupyter_sky.execution.functions.node.blob_cache import BlobCache
-from jupyter_sky.execution.functions.node.calls import Call
+from jupyter_sky.execution.functions.node.calls import Call, Stopped
 from jupyter_sky.execution.functions.node.pool_context import PoolContext
 from jupyter_sky.execution.functions.node.result_files import ResultFiles
-from jupyter_sky.execution.functions.node.stream_inputs import Stopped
 from jupyter_sky.machines.engines.node.engine import exit_with_parent
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import inspect
+import os
 import pickle
 import threading
 import time
@@ -17,20 +18,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from jupyter_sky.base.errors import SkyError
+from jupyter_sky.base.errors import SkyError, SkyUsageError
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.functions.node.pool_context import (
     LoadedFunction,
     MissingBlob,
     PoolContext,
 )
-from jupyter_sky.execution.functions.node.stream_inputs import (
-    WINDOW_BYTES,
-    WINDOW_ITEMS,
-    Stopped,
-    StreamInput,
-)
-from jupyter_sky.execution.functions.node.surroundings import CallSurroundings
 from jupyter_sky.execution.serialization.payload import Payload, dumps, is_plain, join, split
 from jupyter_sky.machines.engines.node import instance
 from jupyter_sky.machines.engines.wire.error_serialization import describe_error
@@ -365,3 +359,146 @@ def _text(error: BaseException) -> str:
         return str(error)
     except Exception:
         return f"<no text: str() of {type(error).__name__} fails>"
+
+
+# -- Streamed arguments on the node, received item by item ----------------------------------------
+
+WINDOW_ITEMS = 512
+WINDOW_BYTES = 4 * 2**20
+"""Most of a stream that is on its way, or has arrived and is not consumed yet."""
+
+
+class Stopped(KeyboardInterrupt):
+    """Exception raised inside a call that is stopped by its caller or its time limit."""
+
+
+class StreamInput:
+    """Argument that arrives item by item, as the function consumes it.
+
+    Parameters
+    ----------
+    number
+        Which of the call's streams it is.
+    label
+        The argument, for messages.
+    again
+        Whether the function was promised something that it can go through twice.
+    """
+
+    def __init__(self, call: Call, number: int, label: str, is_reiterable: bool) -> None:
+        self.call, self.number, self.label, self.again = call, number, label, is_reiterable
+        self._items: deque[tuple[str, Any]] = deque()
+        self._wake = threading.Condition()
+        self._consumed = 0
+        self._ended = False
+        self._closed = False
+
+    def __iter__(self) -> StreamInput:
+        if self._ended and self.again:
+            raise SkyUsageError(
+                _("{label} came as a stream and is used up: it can be gone through once").format(
+                    label=self.label
+                ),
+                hint=_("annotate it as a list to have all of it on the node"),
+            )
+        return self
+
+    def __next__(self) -> Any:
+        if self._ended:
+            raise StopIteration
+        with self._wake:
+            while not self._items and not self._closed:
+                self._wake.wait()
+            if self._closed and not self._items:
+                raise Stopped
+            kind, data = self._items.popleft()
+            left = len(self._items)
+        if kind == "item":
+            self._consumed += 1
+            if not left or self._consumed >= WINDOW_ITEMS // 4:
+                self.call.emit(("input_consumed", self.call.key, self.number, self._consumed))
+                self._consumed = 0
+            return join((data,), self.call.context.open_blob)
+        self._ended = True
+        if kind == "error":
+            raise join((data,), self.call.context.open_blob)
+        raise StopIteration
+
+    def feed(self, items: list[tuple[str, Any]]) -> None:
+        """Add items that have arrived."""
+        with self._wake:
+            self._items.extend(items)
+            self._wake.notify()
+
+    def close(self) -> None:
+        """End the iteration."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+
+
+# -- Surroundings of calls: working directory, instance information and event loop ----------------
+
+
+class WorkingDirectory:
+    """Working directory of the process, restored when the last of concurrent calls has ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls, self._path = 0, ""
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._calls:
+                self._path = _current_directory()
+            self._calls += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._calls -= 1
+            if not self._calls and self._path and self._path != _current_directory():
+                with contextlib.suppress(OSError):
+                    os.chdir(self._path)
+
+
+_working_directory = WorkingDirectory()
+
+
+def _current_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was deleted
+        return ""
+
+
+class CallSurroundings:
+    """Context of one call, written as a class: it is entered for every quick call.
+
+    It restores the working directory, sets the instance information, and hides the engine's
+    running event loop, so that a function can run its own.
+
+    Parameters
+    ----------
+    topology
+        Topology of the node, as `instance.running_task` takes it.
+    """
+
+    __slots__ = ("_loop", "_task")
+
+    def __init__(self, topology: dict[str, Any]) -> None:
+        self._task = instance.running_task(topology)
+
+    def __enter__(self) -> None:
+        _working_directory.__enter__()
+        try:
+            self._task.__enter__()
+        except BaseException:  # the call was stopped at its beginning
+            _working_directory.__exit__()
+            raise
+        self._loop = asyncio._get_running_loop()
+        asyncio._set_running_loop(None)
+
+    def __exit__(self, *_: object) -> None:
+        asyncio._set_running_loop(self._loop)
+        self._task.__exit__()
+        _working_directory.__exit__()

@@ -7,17 +7,32 @@ calls have to say is gathered and sent by that thread too.
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
 import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from jupyter_sky.base.translation import _
 from jupyter_sky.execution.functions.node.blob_cache import BlobCache
-from jupyter_sky.execution.functions.node.call_batch import RETURN_SECONDS, CallBatch, PoolExecutors
-from jupyter_sky.execution.functions.node.calls import Call
+from jupyter_sky.execution.functions.node.calls import (
+    Call,
+    PlainCall,
+    Stopped,
+    clear_stopped,
+    raise_in_thread,
+)
 from jupyter_sky.execution.functions.node.pool_context import PoolContext
 from jupyter_sky.execution.functions.node.result_files import CHECK_SECONDS, ResultFiles
-from jupyter_sky.execution.functions.node.stream_inputs import Stopped
-from jupyter_sky.execution.serialization.payload import unwrap
+from jupyter_sky.execution.serialization.payload import Payload, has_blobs, unwrap, wrap
 from jupyter_sky.machines.engines.node.extensions import EngineExtension
 
 TICK_SECONDS = 0.05
@@ -81,7 +96,7 @@ class NodeWorker(EngineExtension):
             for executor in pool_executors.executors:
                 executor.close()
         if not self.pools:
-            from jupyter_sky.execution.functions.node.other_python import end_workers
+            from jupyter_sky.execution.functions.node.image_install import end_workers
 
             self.result_files.release_all()
             end_workers()
@@ -271,3 +286,465 @@ class NodeWorker(EngineExtension):
         metadata = self.kernel.init_metadata(parent)
         session = self.kernel.session
         session.send(stream, "sky_reply", reply, parent=parent, ident=ident, metadata=metadata)
+
+
+# -- Calls that came to a node in one message, and the executors that take them -------------------
+
+Arguments = tuple[tuple, dict]
+"""Positional and keyword arguments."""
+RETURN_SECONDS = 0.1
+"""Calls of a batch that have not begun by then go back: another node may be free."""
+GATHER_SECONDS = 0.02
+"""Results of quick calls travel together, for no longer than this."""
+
+
+class CallBatch:
+    """Calls that came in one message, and their pending results.
+
+    Parameters
+    ----------
+    slots
+        Executors that may run its calls side by side.
+
+    Attributes
+    ----------
+    calls : dict
+        Calls that have not ended, by key; those with plain arguments only from their beginning.
+    open_count : int
+        Number of calls that have not ended.
+    timeout : float, optional
+        Time limit of each call with plain arguments (s).
+    """
+
+    def __init__(self, ident: Any, message: dict[str, Any], worker: NodeWorker, slots: int) -> None:
+        self.ident, self.site, self.slots = ident, worker, slots
+        self.parent = {"header": message["header"], "metadata": {}}
+        self.id: str = message["header"]["msg_id"]
+        self.calls: dict[int, Call] = {}
+        self.open_count = 0
+        self.has_started = False
+        self.timeout: float | None = None
+        self._is_plain = False
+        self._unstarted: deque[tuple[int, Arguments | None]] = deque()
+        self._out: deque[tuple] = deque()
+        self._keys: list[int] = []
+        self._values: list[Any] = []
+        self._seconds: list[float] = []
+        self._sent = 0.0
+        self._scheduled = False
+        self._lock = threading.Lock()
+
+    def add(self, context: PoolContext, commands: Iterable[tuple]) -> None:
+        """Take the calls of a message."""
+        for command in commands:
+            call = Call(context, command, self.emit)
+            call.on_mute = lambda names: self.site.mute_output(self, names)
+            self.calls[call.key] = call
+        self._unstarted.extend((key, None) for key in self.calls)
+        self.open_count = len(self.calls)
+
+    def add_plain(
+        self,
+        context: PoolContext,
+        timeout: float | None,
+        function: Payload,
+        keys: Collection[int],
+        arguments: Iterable[Arguments],
+    ) -> None:
+        """Take calls of one function with plain arguments, which are made when they begin."""
+        self._context, self._function, self.timeout = context, function, timeout
+        self._is_plain = True
+        self._unstarted.extend(zip(keys, arguments, strict=True))
+        self.open_count = len(keys)
+
+    def begin_call(self) -> Call | None:
+        """Return the next call, which an executor has from now on; None if there is none."""
+        with self._lock:
+            while self._unstarted:
+                key, arguments = self._unstarted.popleft()
+                if arguments is not None:
+                    call = self.calls[key] = PlainCall(
+                        self._context, key, self._function, arguments, self.timeout, self.emit
+                    )
+                else:
+                    call = self.calls.get(key)
+                if call is not None:  # else it was stopped
+                    self.has_started = True
+                    return call
+        return None
+
+    def has_unstarted(self) -> bool:
+        """Return whether some of its calls may not have begun."""
+        return bool(self._unstarted)
+
+    def emit(self, said: tuple) -> None:
+        """Queue a message of a call, from its thread."""
+        kind = said[0]
+        ends = kind in FINAL_KINDS
+        due = (
+            not ends
+            or self.open_count <= self.slots
+            or time.monotonic() - self._sent > GATHER_SECONDS
+        )
+        if ends and (due or not self._is_plain):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        with self._lock:
+            if ends:
+                if self.calls.pop(said[1], None) is None:  # it was given up
+                    return
+                self.open_count -= 1
+            if kind == "plain":
+                self._keys.append(said[1])
+                self._values.append(said[2])
+                self._seconds.append(said[3])
+            else:
+                self._out.append(said)
+            schedule, self._scheduled = due and not self._scheduled, self._scheduled or due
+        if schedule:
+            self.site.control_loop.add_callback(self.send_results)
+
+    def return_unstarted(self) -> None:
+        """Return calls that have not begun while another call runs; and send results."""
+        with self._lock:
+            waiting = [key for key, _ in self._unstarted]
+        if waiting and (self.has_started or self.site.runs_call()):
+            self._return(waiting)
+        elif waiting:  # a cell is in their way
+            self.site.control_loop.call_later(RETURN_SECONDS, self.return_unstarted)
+        if self._out or self._keys:
+            self.send_results()
+
+    def return_plain(self, keys: Collection[int]) -> None:
+        """Return those of some calls that have plain arguments and have not begun."""
+        if self._is_plain and self._return(keys):
+            self.send_results()
+
+    def _return(self, keys: Collection[int]) -> bool:
+        """Return calls to the notebook unless they have begun; say whether there are any."""
+        with self._lock:
+            asked, entries = set(keys), list(self._unstarted)
+            self._unstarted = deque(entry for entry in entries if entry[0] not in asked)
+            returned = [
+                key
+                for key, arguments in entries
+                # others were stopped
+                if key in asked and (arguments is not None or self.calls.pop(key, None) is not None)
+            ]
+            self.open_count -= len(returned)
+            if returned:
+                self._out.append(("returned", returned))
+        if not self.open_count:  # outputs of the last calls come before the end
+            sys.stdout.flush()
+            sys.stderr.flush()
+        return bool(returned)
+
+    def send_results(self) -> None:
+        """Send gathered results, in the thread of the control channel."""
+        with self._lock:
+            self._scheduled, self._sent = False, time.monotonic()
+            out, final = list(self._out), not self.open_count
+            self._out.clear()
+            if self._keys:
+                out.append(("values", self._keys, self._values, self._seconds))
+                self._keys, self._values, self._seconds = [], [], []
+        kernel = self.site.kernel
+        counter = kernel.output_counter
+        printed = counter.end(self.id) if final else counter.count(self.id)
+        content = {"final": final, "printed": printed}
+        if final:
+            self.site.batches.pop(self.id, None)
+        kernel.session.send(
+            kernel.control_stream,
+            "sky_results",
+            content,
+            parent=self.parent,
+            ident=self.ident,
+            buffers=wrap(out),
+        )
+
+
+class PoolExecutors:
+    """Executors of one pool on this node, and the batches whose calls wait for one."""
+
+    def __init__(self, worker: NodeWorker, context: PoolContext) -> None:
+        self.site, self.context = worker, context
+        self._waiting: deque[CallBatch] = deque()
+        kind = EXECUTOR_CLASSES[context.description["executor"]]
+        self.executors = [
+            kind(self, number) for number in range(context.description["concurrency"])
+        ]
+
+    def add(self, batch: CallBatch) -> None:
+        """Queue the calls of a batch for an executor."""
+        self._waiting.append(batch)
+        for executor in self.executors:
+            if executor.call is None:
+                executor.wake()
+
+    def next_call(self) -> tuple[CallBatch, Call] | None:
+        """Return the next call for a free executor, or None."""
+        while self._waiting:
+            try:
+                batch = self._waiting[0]
+            except IndexError:  # another executor has taken its last call
+                break
+            if (call := batch.begin_call()) is not None:
+                return batch, call
+            with suppress(ValueError):
+                self._waiting.remove(batch)
+        return None
+
+    def has_waiting(self) -> bool:
+        """Whether any call waits."""
+        return any(batch.has_unstarted() for batch in list(self._waiting))
+
+    def is_busy(self) -> bool:
+        """Whether another call would wait."""
+        return self.has_waiting() or all(executor.call for executor in self.executors)
+
+    def executor_of(self, call: Call) -> Any:
+        """Return the executor that runs a call."""
+        return next((executor for executor in self.executors if executor.call is call), None)
+
+
+# -- Executors of a node's calls: the main thread, threads beside it, or processes ----------------
+
+MAIN_THREAD_SECONDS = 0.05
+"""Time that calls keep the main thread before cells, which share it, have a turn."""
+
+
+class MainThreadExecutor:
+    """Main thread of the engine, where signals arrive and libraries expect to run."""
+
+    def __init__(self, pool_executors: PoolExecutors, number: int) -> None:
+        self.pool_executors, self.number = pool_executors, number
+        self.call: Call | None = None
+        self._is_scheduled = False
+        self._thread = threading.main_thread().ident or 0
+
+    def wake(self) -> None:
+        """Schedule waiting calls in the engine's loop."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self.pool_executors.site.main_loop.add_callback(self._run_calls)
+
+    def _run_calls(self) -> None:
+        self._is_scheduled = False
+        until = time.monotonic() + MAIN_THREAD_SECONDS
+        before = signal.signal(signal.SIGINT, self._interrupted)
+        site = self.pool_executors.site
+        try:
+            while (batch_call := self.pool_executors.next_call()) is not None:
+                batch, self.call = batch_call
+                site.mark_busy(batch)
+                self.call.run(self.number)
+                self.call = None
+                if time.monotonic() > until:
+                    break
+        finally:
+            self.call = None
+            site.mark_idle()
+            signal.signal(signal.SIGINT, before)
+        if self.pool_executors.has_waiting():
+            self.wake()
+
+    def _interrupted(self, signum: int, frame: Any) -> None:
+        call = self.call
+        if call is not None and call.stop_reason and not call.is_over:
+            raise Stopped
+
+    def interrupt(self, call: Call) -> Callable[[int], None]:
+        """Signal the main thread, which also wakes it from a sleep."""
+        return lambda __: signal.pthread_kill(self._thread, signal.SIGINT)
+
+    def abandon(self, call: Call) -> bool:
+        """Return False: there is only one main thread."""
+        return False
+
+    def close(self) -> None:
+        """Do nothing: the main thread belongs to the engine."""
+
+
+class ThreadExecutor:
+    """Thread of the engine."""
+
+    def __init__(self, pool_executors: PoolExecutors, number: int) -> None:
+        self.pool_executors, self.number = pool_executors, number
+        self.call: Call | None = None
+        self._wake = threading.Event()
+        self._closed = False
+        self._start()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(
+            target=self._run, name=f"sky-call-{self.number}", daemon=True
+        )
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Run waiting calls."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        while self._owns_thread():
+            self._wake.wait()
+            self._wake.clear()
+            with suppress(Stopped):
+                while (
+                    self._owns_thread()
+                    and (next_call := self.pool_executors.next_call()) is not None
+                ):
+                    batch, call = next_call
+                    self.call = call
+                    self.pool_executors.site.attribute_output(batch)
+                    call.run(self.number)
+                    clear_stopped(threading.get_ident())
+                    if self._owns_thread():
+                        self.call = None
+
+    def _owns_thread(self) -> bool:
+        return not self._closed and self._thread is threading.current_thread()
+
+    def interrupt(self, call: Call) -> Callable[[int], None]:
+        """Raise `Stopped` at the thread's next bytecode."""
+        return raise_in_thread
+
+    def abandon(self, call: Call) -> bool:
+        """Leave the thread running, and start another."""
+        self.call = None
+        self._start()
+        self._wake.set()
+        return True
+
+    def close(self) -> None:
+        """End the thread once it is idle."""
+        self._closed = True
+        self._wake.set()
+
+
+class ProcessExecutor:
+    """Child process of the engine, and the thread that talks to it."""
+
+    def __init__(self, pool_executors: PoolExecutors, number: int) -> None:
+        self.pool_executors, self.number = pool_executors, number
+        self.call: Call | None = None
+        self._process: subprocess.Popen | None = None
+        self._pipe: Connection | None = None
+        self._sending = threading.Lock()
+        self._wake = threading.Event()
+        self._closed = False
+        self._sent_context: Any = None
+        threading.Thread(target=self._run, name=f"sky-call-{number}", daemon=True).start()
+
+    def wake(self) -> None:
+        """Run waiting calls."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._wake.wait()
+            self._wake.clear()
+            while not self._closed and (next_call := self.pool_executors.next_call()) is not None:
+                batch, self.call = next_call
+                self.pool_executors.site.attribute_output(batch)
+                self._run_call(self.call, batch)
+                self.call = None
+
+    def _run_call(self, call: Call, batch: Any) -> None:
+        try:
+            pipe = self._open()
+            call.started_at = time.monotonic()
+            context = None if self._sent_context is call.context else call.context.description
+            self._sent_context = call.context
+            self._send(("run", context, call.command))
+            call.set_forwarder(self._send)
+            while True:
+                message = pipe.recv()
+                if message[0] == "text":
+                    self.pool_executors.site.show(batch, *message[1:])
+                else:
+                    call.emit(self._adopt_files(message, call))
+                    if message[0] in FINAL_KINDS:
+                        break
+        except (EOFError, OSError):
+            self._end()
+            if not call.is_over:
+                call.emit(("lost", call.key, self._exit_reason()))
+        call.is_over = True
+
+    def _adopt_files(self, message: tuple, call: Call) -> tuple:
+        """Take over the memory files of a result, which would end with the process."""
+        if message[0] != "value" or not has_blobs(message[2]):
+            return message
+        __, pid = call.context.description["reader"]
+        payload = self.pool_executors.site.result_files.adopt(message[2], pid)
+        self._send(("adopted",))
+        return (*message[:2], payload, *message[3:])
+
+    def _open(self) -> Connection:
+        if self._pipe is None:
+            number = str(self.number)
+            parent_end, child_end = socket.socketpair()
+            with child_end:
+                self._process = subprocess.Popen(
+                    [
+                        *_CHILD,
+                        str(child_end.fileno()),
+                        str(self.pool_executors.site.blob_cache.folder),
+                        number,
+                    ],
+                    pass_fds=[child_end.fileno()],
+                    stdin=subprocess.DEVNULL,
+                )
+            self._pipe, self._sent_context = Connection(parent_end.detach()), None
+            self._pipe.recv()  # it is there: the time of a call is not that of its process
+        return self._pipe
+
+    def _send(self, order: tuple) -> None:
+        with self._sending, suppress(OSError, ValueError):
+            if self._pipe is not None:
+                self._pipe.send(order)
+
+    def _exit_reason(self) -> str:
+        from jupyter_sky.base.remote.supervisor import describe_exit
+
+        code = self._process.returncode if self._process else 0
+        return _("its process {describe_exit}").format(describe_exit=describe_exit(code or 0))
+
+    def _end(self) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            self._process.wait()
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
+
+    def interrupt(self, call: Call) -> None:
+        """Send the interrupt to the process."""
+        call.forward(("stop", call.key, call.stop_reason))
+        return None
+
+    def abandon(self, call: Call) -> bool:
+        """Kill the process."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
+        return True
+
+    def close(self) -> None:
+        """End the process and its thread."""
+        self._closed = True
+        self._wake.set()
+        self._end()
+
+
+_CHILD = (sys.executable, "-m", "jupyter_sky.execution.functions.node.call_process")
+FINAL_KINDS = {"plain", "value", "error", "end", "missing", "lost"}
+"""Kinds of the last report of a call."""
+EXECUTOR_CLASSES: dict[str, type] = {
+    "main": MainThreadExecutor,
+    "thread": ThreadExecutor,
+    "process": ProcessExecutor,
+}

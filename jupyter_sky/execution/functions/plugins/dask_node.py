@@ -8,9 +8,7 @@ from typing import Any
 
 from jupyter_sky.base.errors import SkyError
 from jupyter_sky.machines.engines.node.instance import instance_info
-from jupyter_sky.machines.engines.wire.agent_link import (
-    listen_addresses,
-)
+from jupyter_sky.machines.engines.wire.agent_link import listen_addresses
 from jupyter_sky.machines.services.cell_variable import read_endpoint
 from jupyter_sky.machines.services.dask_processes import DaskProcess, start_dask
 

@@ -7,17 +7,31 @@ ran are sent again where they may be, and calls for its rank wait.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import threading
+import time
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from threading import Event
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from jupyter_sky.base.clouds.register import find_facts
 from jupyter_sky.base.errors import SkyCancelled, SkyError
+from jupyter_sky.base.requests.offers import Offer, Place
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds import is_rented
+from jupyter_sky.execution.cells.recovery_places import (
+    BOOT_HOURS,
+    LOSS_HOURS,
+    price_places,
+    seen_events,
+)
 from jupyter_sky.execution.clusters.lost_machines import (
     give_up_ended,
     give_up_machine,
@@ -31,15 +45,26 @@ from jupyter_sky.execution.functions.pools.replacement import (
     ranks_to_replace,
     retry_delay,
 )
-from jupyter_sky.execution.functions.pools.spot_watch import SpotWatch
-from jupyter_sky.execution.functions.pools.state_replica import StateReplica
-from jupyter_sky.execution.functions.pools.twin_launch import Watch, launch_with_twin, slow_after_at
+from jupyter_sky.execution.functions.shared.shared_client import (
+    STANDALONE,
+    RemoteClient,
+    SeenStates,
+    notebook_endpoint,
+)
+from jupyter_sky.execution.functions.shared.state_copy import COPY_SECONDS, MAX_COPY_BYTES
+from jupyter_sky.knowledge import tracker
+from jupyter_sky.knowledge.lifetimes.observations import Happening, find_latest
+from jupyter_sky.knowledge.lifetimes.recovery import IndexStrategy, Situation
+from jupyter_sky.knowledge.tracker.blocks import blocked
+from jupyter_sky.knowledge.tracker.observations import Observation
 
 if TYPE_CHECKING:
     from jupyter_sky.base.requests.offers import Offer
+    from jupyter_sky.base.store.rows import ClusterId
     from jupyter_sky.execution.clusters.cluster import ClusterHandle
     from jupyter_sky.execution.functions.pools.launch import ClusterLauncher
     from jupyter_sky.execution.functions.pools.pool import Pool
+
 
 DRAIN_TICK_SECONDS = 0.05
 JOIN_SECONDS = 30.0
@@ -378,3 +403,358 @@ class PoolRecovery:
             return
         for node in vacancy.nodes:
             self._pool.members.remove(node)
+
+
+# -- Watch over a pool's machines on demand, which give way to spot machines; see -----------------
+
+ALLOCATION = "spot-if-available"
+
+
+class SpotWatch:
+    """Watch over one pool.
+
+    Parameters
+    ----------
+    move
+        Asks for spot machines, of an offer, in place of those of a cluster; returns whether they
+        could be had.
+    """
+
+    def __init__(
+        self, pool: Pool, launcher: ClusterLauncher, move: Callable[[ClusterHandle, Offer], bool]
+    ) -> None:
+        self._pool, self._launcher, self._move = pool, launcher, move
+        self._stays: dict[ClusterId, OnDemandStay] = {}
+        self._stopped = threading.Event()
+
+    def begin(self) -> None:
+        """Watch from now on, in a thread, if the pool is to be on spot machines."""
+        if self._launcher.allocation == ALLOCATION:
+            threading.Thread(target=self._run, name="sky-spot", daemon=True).start()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(TICK_SECONDS):
+            if self._pool.closed:
+                return
+            for cluster in self._pool.clusters:
+                with suppress(SkyError):  # of the store or the catalog: next time, then
+                    self.look(cluster, time.time())
+
+    def look(self, cluster: ClusterHandle, now: float) -> None:
+        """Move a cluster to spot machines if it is time, and they can be had.
+
+        Parameters
+        ----------
+        now
+            Unix seconds.
+        """
+        offer = Offer(**cluster.row.offer)
+        if offer.spot or find_facts(offer.cloud).on_premises:
+            return
+        stay = self._stays.setdefault(cluster.row.id, OnDemandStay(cluster.row.created))
+        if not stay.is_due(now) or self._is_bound(cluster):
+            return
+        from jupyter_sky.knowledge import tracker
+
+        observed = tracker.current().observations()
+        target = choose_spot(self._launcher.spot_offers(offer), observed, offer.price or 0.0, now)
+        if target is not None and not self._move(cluster, target):
+            self._stays[cluster.row.id] = stay.refused(now)
+
+    def _is_bound(self, cluster: ClusterHandle) -> bool:
+        """Return whether what a cluster has or runs would be lost: it is in no checkpoint."""
+        if self._pool.named_uses() or self._has_variables(cluster):
+            return True
+        return any(not task.is_saved for task in self._pool.members.calls_of(cluster))
+
+    @staticmethod
+    def _has_variables(cluster: ClusterHandle) -> bool:
+        """Return whether cells have run there."""
+        row = cluster.row
+        return bool(cluster.store.runs(cluster=row.name, since=row.created, limit=1))
+
+
+# -- Return of a pool from machines on demand to spot machines, once they can be had again --------
+#
+# With ``spot-if-available``, machines on demand stand in where spot machines were refused. A way
+# back costs a launch and the time to make a node ready, so there is hysteresis in time and in
+# price: a machine on demand is kept for a while, a place counts only if none was refused or taken
+# away there lately, a refusal doubles the wait for the next request, and the spot machine must cost
+# clearly less, with what its losses cost. Calls that run stay where they are until they end.
+
+KEPT_SECONDS = 600.0
+"""Time for which a machine on demand is kept at least."""
+QUIET_HOURS = 0.5
+"""Hours after a refusal or a loss for which a place is not asked."""
+PRICE_SHARE = 0.8
+"""Most that an hour on a spot machine may cost, over an hour on demand."""
+MAX_WAIT_SECONDS = 4 * 3600.0
+TICK_SECONDS = 15.0
+_AHEAD_HOURS = 4.0
+"""Hours of work that a way back is weighed for: how long the pool will be up is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnDemandStay:
+    """Time that a cluster of a pool has spent on demand.
+
+    Attributes
+    ----------
+    since : float
+        Time of its start (s).
+    tried : float
+        Time of the last request for spot machines in its place (s).
+    refusals : int
+        Number of such requests that were refused.
+    """
+
+    since: float
+    tried: float = -math.inf
+    refusals: int = 0
+
+    def is_due(self, now: float) -> bool:
+        """Return whether spot machines may be asked for.
+
+        Examples
+        --------
+        >>> stay = OnDemandStay(since=0.0)
+        >>> stay.is_due(599.0), stay.is_due(600.0)
+        (False, True)
+        >>> [stay.refused(600.0).is_due(now) for now in (1799.0, 1800.0)]
+        [False, True]
+        """
+        wait = min(MAX_WAIT_SECONDS, KEPT_SECONDS * 2**self.refusals)
+        return now - self.since >= KEPT_SECONDS and now - self.tried >= wait
+
+    def refused(self, now: float) -> OnDemandStay:
+        """Return it after a request that was refused."""
+        return replace(self, tried=now, refusals=self.refusals + 1)
+
+
+def choose_spot(
+    offers: Iterable[Offer], observed: Sequence[Observation], price: float, now: float
+) -> Offer | None:
+    """Return the spot machine to go to from one on demand; None to stay.
+
+    Parameters
+    ----------
+    offers
+        Spot machines that meet the request.
+    observed
+        Observations of the tracker.
+    price
+        USD/h of the machine on demand.
+    now
+        Unix seconds.
+
+    Examples
+    --------
+    >>> spot = Offer("aws", "us-east-1", "c5.large", 2, 4, zone="us-east-1a", spot=True, price=1.0)
+    >>> choose_spot([spot], [], 3.0, 0.0) is spot, choose_spot([spot], [], 1.2, 0.0)
+    (True, None)
+    """
+    blocks = blocked(observed, now)
+    open_ = [o for o in offers if not any(b.scope.covers(Place.of(o)) for b in blocks)]
+    priced = {place: offer for place, offer in price_places(open_).items() if place.is_spot}
+    seen, hours = seen_events(observed, {place.zone for place in priced}), now / 3600
+    troubled = find_latest(seen, {Happening.REFUSED, Happening.LOST})
+    quiet = {
+        place: offer
+        for place, offer in priced.items()
+        if hours - troubled.get(place.zone, -math.inf) >= QUIET_HOURS
+    }
+    situation = Situation(
+        hours, _AHEAD_HOURS, tuple(quiet), seen, restart=BOOT_HOURS, loss=LOSS_HOURS
+    )
+    indices = IndexStrategy(patience=0.0).indices(situation)
+    best = min(quiet, key=lambda place: indices[place.zone], default=None)
+    if best is None or indices[best.zone] > PRICE_SHARE * price:
+        return None
+    return quiet[best]
+
+
+# -- Copies of what a pool shares, in its notebook, for the machine that takes the head's ---------
+
+REPLY_SECONDS = 10.0
+
+
+class StateReplica:
+    """Replica of a pool's shared state.
+
+    It asks while calls run, and nothing before the first of them shares something.
+
+    Parameters
+    ----------
+    pool
+        The pool.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._copy: list[bytes] = []
+        self._revision = 0
+        self._clients: WeakKeyDictionary[ClusterHandle, RemoteClient] = WeakKeyDictionary()
+        self._lock, self._stopped = threading.Lock(), threading.Event()
+
+    def begin(self) -> None:
+        """Copy changes from now on, in a thread."""
+        if not self._pool.facts.get(STANDALONE):
+            threading.Thread(target=self._run, name="sky-shared-copy", daemon=True).start()
+
+    def stop(self) -> None:
+        """Copy no more."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        was_used = True
+        while not self._stopped.wait(COPY_SECONDS):
+            if self._pool.closed:  # its cluster may have been ended by its name
+                return
+            is_used = bool(self._pool.use())
+            if is_used or was_used:
+                self.copy(self._pool.cluster)
+            was_used = is_used
+
+    def copy(self, cluster: ClusterHandle, move: bool = False) -> None:
+        """Copy what has changed.
+
+        Parameters
+        ----------
+        cluster
+            Cluster whose head has the state.
+        move
+            Whether its server is to serve it no longer: another goes on from this copy.
+        """
+        with self._lock, suppress(SkyError, OSError):  # a lost one leaves the copy before
+            if cluster.connection.is_lost:
+                return
+            answer = cluster.connection.ask_controller(
+                "shared_state", timeout=REPLY_SECONDS, wait_reconnect=False
+            )
+            if not answer["is_used"]:
+                return
+            order = {"kind": "pool", "name": "", "op": "copy", "since": self._revision}
+            __, frames = self._client(cluster).ask({**order, "move": move}, ())
+            if frames and sum(map(len, frames)) <= MAX_COPY_BYTES:
+                self._copy, self._revision = frames, json.loads(frames[0])["revision"]
+
+    def move(self, old: ClusterHandle, new: ClusterHandle) -> None:
+        """Let the server of another cluster go on with the state of the pool."""
+        self.copy(old, move=True)
+        with self._lock:
+            if self._copy:
+                self._client(new).ask({"kind": "pool", "name": "", "op": "load"}, self._copy)
+
+    def _client(self, cluster: ClusterHandle) -> RemoteClient:
+        if cluster not in self._clients:
+            endpoint = notebook_endpoint(cluster)
+            self._clients[cluster] = RemoteClient(endpoint, SeenStates(), REPLY_SECONDS)
+        return self._clients[cluster]
+
+
+# -- Twins of slow launches: another machine is asked for elsewhere, and the later one is ---------
+#
+# A launch is slow when it takes longer than twice the 90th percentile of earlier launches at its
+# cloud.
+
+Watch = Callable[[str], None]
+"""Function that is called with each stage of a launch; raises when it is no longer wanted."""
+Launch = Callable[[Watch], "ClusterHandle"]
+PLACING = "placing"
+"""Stage before a cloud is asked, which does not count as time of a launch."""
+
+LEAST_LAUNCHES = 5
+"""Launches that have to be known before one can be called slow."""
+LATEST_LAUNCHES = 50
+SLOW_FACTOR, PERCENTILE = 2.0, 0.9
+
+
+def slow_after(seconds: Sequence[float]) -> float:
+    """Return the seconds after which a launch is slow, by those that others took.
+
+    Parameters
+    ----------
+    seconds
+        Of earlier launches, the latest last; infinity is returned where they are too few.
+
+    Examples
+    --------
+    >>> slow_after([40, 30, 50, 45, 35]), slow_after([40])
+    (100.0, inf)
+    """
+    latest = sorted(seconds[-LATEST_LAUNCHES:])
+    if len(latest) < LEAST_LAUNCHES:
+        return math.inf
+    return SLOW_FACTOR * latest[math.ceil(PERCENTILE * len(latest)) - 1]
+
+
+def slow_after_at(cloud: str) -> float:
+    """Return the seconds after which a launch at a cloud is slow; infinity if not known."""
+    seen = tracker.current().observations()
+    launches = (each for each in seen if each.kind == "launched" and each.place.cloud == cloud)
+    return slow_after([each.seconds for each in launches if each.seconds is not None])
+
+
+def launch_with_twin(
+    first: Launch, twin: Launch, delay: float, end: Callable[[ClusterHandle], object]
+) -> ClusterHandle:
+    """Return the cluster of a launch, or of its twin where that is up sooner.
+
+    Parameters
+    ----------
+    delay
+        Seconds after a cloud has been asked at which the twin begins, if the first is not up.
+    end
+        Gives back a cluster that has come up too late.
+
+    Raises
+    ------
+    SkyError
+        Neither can be had: the error of the first.
+    """
+    if math.isinf(delay):
+        return first(lambda stage: None)
+    begun, decided = Event(), Event()
+
+    def watch(stage: str) -> None:
+        if stage != PLACING:
+            begun.set()
+        if decided.is_set():
+            raise SkyCancelled(_("another machine was up sooner"))
+
+    pool = ThreadPoolExecutor(2, "sky-twin")
+    launches = [pool.submit(first, watch)]
+    launches[0].add_done_callback(lambda launch: begun.set())
+    winner: Future[ClusterHandle] | None = None
+    try:
+        begun.wait()
+        if not wait(launches, delay).done:
+            launches.append(pool.submit(twin, watch))
+        winner = _first_success(launches)
+    finally:
+        decided.set()
+        for launch in launches:
+            if launch is not winner:
+                launch.add_done_callback(partial(_end_late, end))
+        pool.shutdown(wait=False)
+    return (winner or launches[0]).result()
+
+
+def _first_success(launches: Iterable[Future[ClusterHandle]]) -> Future[ClusterHandle] | None:
+    """Wait for the first launch that succeeds; None where none does."""
+    running = set(launches)
+    while running:
+        done, running = wait(running, return_when=FIRST_COMPLETED)
+        for launch in done:
+            if launch.exception() is None:
+                return launch
+    return None
+
+
+def _end_late(end: Callable[[ClusterHandle], object], launch: Future[ClusterHandle]) -> None:
+    if launch.exception() is None:
+        end(launch.result())

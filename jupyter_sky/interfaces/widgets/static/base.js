@@ -5,7 +5,7 @@
  *
  * A view is a plain ES module `static/NAME.js` that exports `render({el, ask, _}) -> dispose` and
  * imports from its neighbours only. JupyterLab's extension bundles these files as they are.
- * anywidget takes one text for a module: `jupyter_sky.interfaces.widgets.modules.bundle_module("NAME")` puts the module
+ * anywidget takes one text for a module: `jupyter_sky.interfaces.widgets.view.bundle_module("NAME")` puts the module
  * and what it imports into one. So keep imports in the form `import { a, b } from './base.js';`
  * and exports in the form `export function`, `export class`, `export const` or `export default`.
  */

@@ -11,12 +11,14 @@ import json
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import zmq
 from ipyparallel import error as ipp_error
 
 from jupyter_sky.base.errors import (
@@ -29,8 +31,6 @@ from jupyter_sky.base.errors import (
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.engines.client.cell_execution import CellExecution
 from jupyter_sky.machines.engines.client.client import REPLY_TIMEOUT_SECONDS, DirectClient, Sink
-from jupyter_sky.machines.engines.client.cluster_use import ClusterUse
-from jupyter_sky.machines.engines.client.disconnections import DisconnectionMonitor
 from jupyter_sky.machines.engines.client.waits import wait_result
 from jupyter_sky.machines.engines.wire.messages import Content, Message, cell_label
 
@@ -441,3 +441,102 @@ def _check_python(cluster: str, version: str) -> None:
             ).format(cluster=cluster, there=".".join(there), here=".".join(here)),
             hint=_("start a cluster from this notebook, or use a kernel of the same minor version"),
         )
+
+
+# -- Use that a notebook makes of a cluster: it keeps the cluster up for its idle limit -----------
+
+
+class ClusterUse:
+    """Uses of a cluster by one notebook: the latest, and those that go on.
+
+    Attributes
+    ----------
+    used_at : float or None
+        Time of the latest use, by the monotonic clock.
+    pools : list of callable
+        Functions that name the current use of a pool of nodes; empty when there is none.
+    """
+
+    def __init__(self) -> None:
+        self.used_at: float | None = None
+        self.pools: list[Callable[[], str]] = []
+        self._label = ""
+        self._requests: dict[Future, str] = {}
+
+    def record(self, label: str) -> None:
+        """Note a use, such as ``"a call"``."""
+        self.used_at, self._label = time.monotonic(), label
+
+    def record_until_done(self, label: str, request: Future) -> None:
+        """Note a use that goes on until a request is answered."""
+
+        def end(request: Future) -> None:
+            self._requests.pop(request, None)
+            self.record(label)
+
+        self._requests[request] = label
+        self.record(label)
+        request.add_done_callback(end)
+
+    @contextmanager
+    def going_on(self, label: str) -> Iterator[None]:
+        """Note a use that goes on inside, such as the preparation of a cell."""
+        use: Future[None] = Future()
+        self.record_until_done(label, use)
+        try:
+            yield
+        finally:
+            use.set_result(None)
+
+    def describe(self) -> Content:
+        """Return the use for the next heartbeat of the notebook."""
+        going_on = [uses for pool in list(self.pools) if (uses := pool())]
+        going_on += list(self._requests.values())
+        ago = None if self.used_at is None else time.monotonic() - self.used_at
+        return {"ago": ago, "what": self._label, "uses": ", ".join(dict.fromkeys(going_on))}
+
+
+# -- Monitor of the cuts of a connection to a controller ------------------------------------------
+
+
+class DisconnectionMonitor:
+    """Monitor of the socket by which a client asks its controller.
+
+    Parameters
+    ----------
+    client
+        Client whose connection is watched.
+    """
+
+    def __init__(self, client: DirectClient) -> None:
+        self._client, self._socket = client, client.query_socket
+        self._lock = threading.Lock()
+        self._events: Any = client.run_in_loop(
+            lambda: self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        )
+
+    def was_cut(self) -> bool:
+        """Return whether the connection was cut since the last call."""
+        was_cut = False
+        with self._lock:
+            while not self._events.closed and self._events.poll(0):
+                self._events.recv_multipart()
+                was_cut = True
+        return was_cut
+
+    def close(self) -> None:
+        """End the monitor; before its client is closed, whose loop would not do it any more."""
+        if self._client.is_closed:
+            self._end()
+        else:
+            self._client.call_soon(self._end)
+
+    def _end(self) -> None:
+        with self._lock:
+            if self._events.closed:
+                return
+            # first: ZeroMQ's own thread, which all connections of this process share, would wait
+            # for ever for the next cut to be read
+            if not self._socket.closed:
+                self._socket.disable_monitor()
+            self._events.close(linger=0)

@@ -25,9 +25,7 @@ from jupyter_sky.machines.engines.node.current_cell import (
     read_current_cell,
 )
 from jupyter_sky.machines.engines.node.engine_process import Process, memory_usage, start_engine
-from jupyter_sky.machines.engines.wire.agent_link import (
-    REJOIN_SECONDS,
-)
+from jupyter_sky.machines.engines.wire.agent_link import REJOIN_SECONDS
 from jupyter_sky.machines.engines.wire.messages import (
     ClusterConfig,
     Content,

@@ -17,8 +17,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,10 +27,8 @@ from jupyter_sky.base.remote.supervisor import descendants, kill_all, unmount_be
 from jupyter_sky.base.remote.supervisor import write_private as write
 from jupyter_sky.machines.engines.controller.activity import Activity, notebook_name
 from jupyter_sky.machines.engines.controller.cluster_engines import ClusterEngines
-from jupyter_sky.machines.engines.controller.deadline import BUDGET_SPENT_REASON, Deadline
 from jupyter_sky.machines.engines.controller.journal import Journal
 from jupyter_sky.machines.engines.controller.logins import LOGIN_POLL_SECONDS, LoginMonitor
-from jupyter_sky.machines.engines.controller.runs import Run, Runs
 from jupyter_sky.machines.engines.node import outgoing_files
 from jupyter_sky.machines.engines.node.current_cell import CurrentCell
 from jupyter_sky.machines.engines.node.engine import import_dependencies
@@ -49,6 +48,7 @@ from jupyter_sky.machines.engines.wire.messages import (
 if TYPE_CHECKING:
     from jupyter_sky.machines.engines.controller.shared_state_process import SharedStateProcess
     from jupyter_sky.machines.engines.node.service_processes import ClusterEngine
+
 
 SUPERVISOR_KILLED = "its supervisor was killed"
 START_SECONDS = 120.0
@@ -446,6 +446,200 @@ def main(argv: list[str]) -> None:
         run_controller(controller)
     finally:
         controller.stop("ended")
+
+
+# -- Deadline at which a cluster ends because the day's budget is spent, in use or not ------------
+#
+# Notebooks and servers say how much longer it lasts, again and again, while any of them lives. The
+# controller counts on its own clock, which includes suspension and cannot be set.
+
+BUDGET_SPENT_REASON = "the day's budget is spent"
+"""Recorded reason of the end of a cluster."""
+
+
+class Deadline:
+    """Optional time of this machine's clock.
+
+    Examples
+    --------
+    >>> deadline = Deadline()
+    >>> deadline.is_over()
+    False
+    >>> deadline.set(0.0)
+    >>> deadline.is_over()
+    True
+    """
+
+    def __init__(self) -> None:
+        self._at: float | None = None
+
+    def set(self, seconds: float | None) -> None:
+        """Set the deadline to `seconds` from now; None removes it."""
+        self._at = None if seconds is None else _clock() + float(seconds)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the deadline; None without a deadline."""
+        return None if self._at is None else self._at - _clock()
+
+    def is_over(self) -> bool:
+        """Whether it has passed."""
+        return self._at is not None and _clock() >= self._at
+
+
+def _clock() -> float:
+    """Return seconds since boot, including suspension where the platform reports it."""
+    boottime = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boottime is None else time.clock_gettime(boottime)
+
+
+# -- Runs of a cluster and their states, derived from passing messages ----------------------------
+
+MAX_RUNS = 1000
+"""Approximate number of remembered runs; of older ones the journal's file remains."""
+SETTLE_SECONDS = 1.0
+"""Time after its reply for a cell's last outputs, which come by another route."""
+LIMIT_GRACE_SECONDS = 15.0
+"""Time for the notebook to stop a cell at its limit, before the controller does it."""
+KILL_SECONDS = 5.0
+"""Time between the interrupt of an overdue cell and its kill."""
+
+_STATUS_BY_REPLY = {"ok": "ok", "aborted": "cancelled", "abort": "cancelled"}
+
+
+@dataclass(slots=True)
+class RankState:
+    """State of a cell on one engine."""
+
+    rank: int
+    replied: float | None = None
+    is_drained: bool = False
+    """Whether everything that it prints has passed."""
+
+    def is_open(self) -> bool:
+        """Whether more messages may follow."""
+        if self.replied is None:
+            return True
+        return not self.is_drained and time.monotonic() - self.replied < SETTLE_SECONDS
+
+
+@dataclass(slots=True)
+class Run:
+    """Cell on all of its engines.
+
+    Attributes
+    ----------
+    facts : CellFacts
+        Facts from the notebook; ``limit`` is the longest that it may take, in seconds.
+    outcome : str
+        Its status once it has ended: ``ok``, ``error``, ``interrupted``, ``cancelled`` or ``lost``.
+    began : float or None
+        Time at which an engine started it, by the monotonic clock.
+    """
+
+    facts: CellFacts
+    ranks: dict[str, RankState] = field(default_factory=dict)
+    outcome: str = "ok"
+    began: float | None = None
+    ended: float | None = None
+    warned: bool = False
+
+    @property
+    def status(self) -> str:
+        """``running`` until all messages have arrived, then its outcome."""
+        return "running" if any(part.is_open() for part in self.ranks.values()) else self.outcome
+
+    def mark_started(self) -> None:
+        """Record that an engine has started this cell."""
+        self.began = self.began or time.monotonic()
+
+    def mark_finished(self, msg_id: str, quiet: bool = False) -> None:
+        """Record the end of this cell on an engine; `quiet`: all outputs have passed, too."""
+        part = self.ranks.get(msg_id)
+        if part is not None:
+            part.is_drained = part.is_drained or quiet
+            if part.replied is None:  # its reply comes by another route
+                part.replied, self.ended = time.monotonic(), time.time()
+
+    def mark_failed(self, ename: str) -> None:
+        """Record an error of an engine."""
+        if self.outcome == "ok":
+            self.outcome = "interrupted" if ename == "KeyboardInterrupt" else "error"
+
+    def mark_rank_lost(self, part: RankState) -> None:
+        """Record that a rank is lost."""
+        part.replied, part.is_drained = time.monotonic(), True
+        self.outcome, self.ended = "lost", time.time()
+
+
+class Runs:
+    """The runs of a cluster by id, the oldest first."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, Run] = {}
+        self._open: dict[str, Run] = {}
+
+    def get(self, run: str) -> Run | None:
+        """Return a run, or None if unknown."""
+        return self._runs.get(run)
+
+    def running(self) -> Iterator[tuple[str, Run]]:
+        """Iterate over unfinished runs."""
+        for name, run in list(self._open.items()):
+            if run.status == "running":
+                yield name, run
+            else:
+                self._open.pop(name, None)
+
+    def record_sent(self, facts: CellFacts, msg_id: str, engine_lives: bool) -> list[str]:
+        """Record a cell on its way to an engine; return runs that were dropped for it."""
+        run = self._open[facts["run"]] = self._runs.setdefault(facts["run"], Run(facts))
+        part = run.ranks.setdefault(msg_id, RankState(facts["rank"]))
+        if not engine_lives:
+            run.mark_rank_lost(part)
+        if len(self._runs) <= MAX_RUNS + MAX_RUNS // 10:
+            return []
+        surplus = len(self._runs) - MAX_RUNS
+        old = [name for name, run in self._runs.items() if run.status != "running"][:surplus]
+        for name in old:
+            del self._runs[name]
+        return old
+
+    def record_reply(self, run: Run, msg_id: str, content: Content) -> None:
+        """Record the end of a cell on one engine."""
+        part = run.ranks.get(msg_id)
+        if part is None:
+            return
+        part.replied, run.ended = part.replied or time.monotonic(), time.time()
+        outcome = _STATUS_BY_REPLY.get(content.get("status", "ok"), "error")
+        if outcome == "error" and content.get("ename") == "KeyboardInterrupt":
+            outcome = "interrupted"
+        if run.outcome == "ok":
+            run.outcome = outcome
+
+    def mark_rank_lost(self, rank: int) -> None:
+        """Record the loss of an engine and of all cells sent to it."""
+        for _, run in self.running():
+            for part in run.ranks.values():
+                if part.rank == rank and part.replied is None:
+                    run.mark_rank_lost(part)
+
+    def iter_overdue(self) -> Iterator[tuple[str, CellFacts, bool]]:
+        """Iterate over runs past their limit, with their facts and whether it is time to kill.
+
+        Each is given once to be interrupted, then again and again to be killed.
+        """
+        now = time.monotonic()
+        for name, run in self.running():
+            limit = run.facts.get("limit")
+            if limit is None or run.began is None:
+                continue
+            over = now - run.began - limit - LIMIT_GRACE_SECONDS
+            if over > KILL_SECONDS:
+                yield name, run.facts, True
+            elif over > 0 and not run.warned:
+                run.warned = True
+                yield name, run.facts, False
 
 
 if __name__ == "__main__":

@@ -17,10 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from jupyter_sky.base.remote.supervisor import write_private
 from jupyter_sky.machines.engines.controller.reserved_ports import ReservingSocket
 from jupyter_sky.machines.engines.node.lazy_imports import gc_disabled
-from jupyter_sky.machines.engines.wire.agent_link import (
-    ALL_ADDRESSES,
-    listen_address,
-)
+from jupyter_sky.machines.engines.wire.agent_link import ALL_ADDRESSES, listen_address
 from jupyter_sky.machines.engines.wire.messages import NOTICE_MESSAGE, Message
 from jupyter_sky.machines.engines.wire.output_queues import (
     BOUNDED_READER,

@@ -10,20 +10,24 @@ import threading
 import time
 import traceback
 import uuid
-from collections import deque
-from collections.abc import Iterator, Mapping, Set
-from concurrent.futures import Future
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache, wraps
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.kernelbase import Kernel
 from ipyparallel.engine.kernel import IPythonParallelKernel
+from IPython.core.error import InputRejected
 
-from jupyter_sky.machines.engines.node import threads
-from jupyter_sky.machines.engines.node.cell_history import CellHistory
-from jupyter_sky.machines.engines.node.cell_transforms import install_cell_transforms
+from jupyter_sky.machines.engines.node.call_hooks import BeforeCall
 from jupyter_sky.machines.engines.node.current_cell import CurrentCellFile
 from jupyter_sky.machines.engines.node.extensions import (
     CALLS,
@@ -34,9 +38,8 @@ from jupyter_sky.machines.engines.node.extensions import (
 from jupyter_sky.machines.engines.node.namespace import EngineNamespace
 from jupyter_sky.machines.engines.node.output_counter import OutputCounter
 from jupyter_sky.machines.engines.node.overlay import NOTE, PackageOverlay, refuse_conda
-from jupyter_sky.machines.engines.node.shown_errors import ShownErrors
 from jupyter_sky.machines.engines.node.streams import BoundedOutStream
-from jupyter_sky.machines.engines.wire.error_serialization import describe_error
+from jupyter_sky.machines.engines.wire.error_serialization import describe_error, describe_origin
 from jupyter_sky.machines.engines.wire.messages import Content, Message
 from jupyter_sky.machines.engines.wire.private_sockets import PrivateSockets
 
@@ -95,7 +98,7 @@ class SkyKernel(Base):
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         shell = self.shell
         install_cell_transforms(shell)
-        threads.inherit_parents(
+        inherit_parents(
             lambda: (self, sys.stdout, sys.stderr, shell.displayhook, shell.display_pub)
         )
         self._errors = ShownErrors(shell)
@@ -399,3 +402,290 @@ def _show_group(shell: Any, _kind: Any, error: BaseException, trace: Any, **_: A
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
     shell._showtraceback(type(error), error, lines)
     return lines
+
+
+# -- History of an engine's cells, by the numbers that they have in their notebook ----------------
+
+
+class _NoOutputs(defaultdict[int, list[Any]]):
+    """Outputs of cells that are not kept.
+
+    IPython (9 and later) keeps every piece of text and every display for as long as the process
+    lives, for ``%notebook``. An engine that prints for days would need ever more memory.
+    """
+
+    def __missing__(self, number: int) -> list[Any]:
+        return []
+
+
+class CellHistory:
+    """The lists behind ``In``, ``%history`` and ``_i``, which IPython fills by appending.
+
+    An engine runs some cells of a notebook only. Entries of the others are empty, but for those
+    whose text has come with a cell that reads the history.
+
+    Parameters
+    ----------
+    shell
+        IPython's shell; attributes of its history that are not public are accessed here only.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._shell, self._manager = shell, shell.history_manager
+        self._session = ""
+        self._manager.outputs = _NoOutputs(list)
+        # `%rerun`, `%history -l` and `-g` ask the database of the machine's user for these
+        self._manager.get_tail = self._last_cells
+        self._manager.search = self._search
+
+    @contextmanager
+    def at_cell(self, number: int, session: str, cells: Mapping[str, str]) -> Iterator[None]:
+        """Let the cell that runs in this context be stored under its number.
+
+        Parameters
+        ----------
+        number
+            Number of the cell; 0 for code that is no cell, which is not stored.
+        session
+            Id of the notebook's kernel: another one counts its cells anew.
+        cells
+            Texts of cells that the notebook has run elsewhere, by their numbers.
+        """
+        histories = self._manager.input_hist_raw, self._manager.input_hist_parsed
+        if session != self._session:
+            self._session = session
+            for history in histories:
+                history[:] = [""]
+        for told, text in cells.items():
+            self._fill(int(told), text)
+        # a cell that was sent in the background may run after one that has a higher number
+        length = number or len(histories[0])
+        later = [history[length:] for history in histories]
+        for history in histories:
+            del history[length:]
+            history += [""] * (length - len(history))
+        self._set_previous(histories[0])
+        try:
+            yield
+        finally:
+            for history, rest in zip(histories, later, strict=True):
+                del history[length + (number > 0) :]
+                history += rest[1:]
+
+    def _fill(self, number: int, text: str) -> None:
+        raw, parsed = self._manager.input_hist_raw, self._manager.input_hist_parsed
+        for history in (raw, parsed):
+            history += [""] * (number + 1 - len(history))
+        if raw[number]:
+            return
+        try:
+            code = self._shell.transform_cell(text)
+        except SyntaxError:
+            code = text
+        raw[number], parsed[number] = text.rstrip("\n"), code.rstrip("\n")
+        self._shell.user_ns[f"_i{number}"] = raw[number]
+
+    def _set_previous(self, raw: list[str]) -> None:
+        """Set the inputs that become ``_i``, ``_ii`` and ``_iii`` when the next is stored."""
+        last = ["", "", "", *raw]
+        self._manager._i00, self._manager._i, self._manager._ii = last[-1], last[-2], last[-3]
+
+    def _last_cells(
+        self,
+        n: int | None = 10,
+        raw: bool = True,
+        output: bool = False,
+        include_latest: bool = False,
+    ) -> list[tuple[int, int, Any]]:
+        """Stand in for ``HistoryManager.get_tail``: the last `n` cells, the latest at the end."""
+        cells = self._cells(raw, output)
+        cells = cells if include_latest else cells[:-1]
+        return cells[max(0, len(cells) - (10 if n is None else n)) :]
+
+    def _search(
+        self,
+        pattern: str = "*",
+        raw: bool = True,
+        search_raw: bool = True,
+        output: bool = False,
+        n: int | None = None,
+        unique: bool = False,
+    ) -> list[tuple[int, int, Any]]:
+        """Stand in for ``HistoryManager.search``: cells whose text matches, as a shell matches."""
+        texts = {number: text for __, number, text in self._cells(search_raw, False)}
+        matching = [number for number, text in texts.items() if fnmatchcase(text, pattern)]
+        if unique:
+            matching = sorted({texts[number]: number for number in matching}.values())
+        found = {cell[1]: cell for cell in self._cells(raw, output)}
+        return [found[number] for number in matching][-n if n else 0 :]
+
+    def _cells(self, raw: bool, output: bool) -> list[tuple[int, int, Any]]:
+        """Return session (0, this one), number and text of each cell; with its value if asked."""
+        texts = self._manager.input_hist_raw if raw else self._manager.input_hist_parsed
+        values = self._manager.output_hist_reprs
+        return [
+            (0, number, (text, values.get(number)) if output else text)
+            for number, text in enumerate(texts)
+            if text
+        ]
+
+
+# -- IPython's transforms of cells, as the same cells without ``%%sky`` get them ------------------
+#
+# IPython looks at single lines more closely: the name of a macro runs it, and ``%autocall`` adds
+# parentheses. On an engine, such a line stands below the comment that was a ``%%sky`` line.
+
+_SKY_LINES = re.compile(r"\A(?:# .*\n)*?# *%%sky\b.*\n")
+
+
+def install_cell_transforms(shell: Any) -> None:
+    """Replace the method of a shell that transforms cells."""
+    transform = shell.transform_cell
+
+    # ipykernel transforms every cell twice: once to see whether it awaits, once to run it
+    @lru_cache(maxsize=1)
+    def transform_cell(text: str) -> str:
+        code = transform(text)
+        above = _SKY_LINES.match(code)
+        line = code[above.end() :] if above else ""
+        if above is None or len(line.splitlines()) != 1:
+            return code
+        with shell.builtin_trap:
+            return f"{above[0]}{shell.prefilter_manager.prefilter_lines(line.rstrip())}\n"
+
+    shell.transform_cell = transform_cell
+
+
+# -- Errors that IPython shows while a cell runs: the exception that ends the cell, and -----------
+#
+# A notebook shows all of them where they stand among the outputs. Some it must tell apart: of
+# several engines that fail, one error is enough, and an exception that the notebook's own code
+# handles is not shown at all.
+
+ShownBy = Literal["engine", "notebook"]
+
+
+@dataclass(frozen=True, slots=True)
+class FinalError:
+    """Exception that ends a cell, with its name and its text as they were shown.
+
+    The text of an exception may be another one each time that it is asked for.
+    """
+
+    error: BaseException
+    name: str
+    text: str
+
+
+class ShownErrors:
+    """Recognition of the exception that ends a cell, when an error is about to be shown.
+
+    Parameters
+    ----------
+    shell
+        The shell of the engine.
+
+    Attributes
+    ----------
+    final : FinalError or None
+        The exception that ends the current cell, once it has been shown.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+        self.final: FinalError | None = None
+        self._result: Any = None
+        self._shown_by: ShownBy = "engine"
+        self._show_usage_error = shell.show_usage_error
+        shell.show_usage_error = self._show_usage
+        # programs look at the name of the shell's class, so it is no subclass
+        shell.run_code = BeforeCall(shell.run_code, self._note_result)
+
+    def begin_cell(self, shown_by: ShownBy = "engine") -> None:
+        """Forget the last cell.
+
+        Parameters
+        ----------
+        shown_by
+            Where the exception that ends the new one is shown.
+        """
+        self.final = self._result = None
+        self._shown_by = shown_by
+
+    def _show_usage(self, error: BaseException) -> None:
+        """Print an error that IPython prints as text, which nobody could take back."""
+        if self._shown_by == "engine" or not self._ends_cell(error):
+            self._show_usage_error(error)
+
+    def describe(self, content: Content) -> Content:
+        """Return the metadata of an error message: whether it ends the cell, and its origin."""
+        error = getattr(sys, "last_value", None)  # IPython sets it before it shows an error
+        if not isinstance(error, BaseException):
+            return {}
+        is_final = self._ends_cell(error)
+        if is_final:
+            self.final = FinalError(error, content["ename"], content["evalue"])
+        return {"sky": {"final": is_final, "error": describe_origin(error)}}
+
+    def _note_result(self) -> None:
+        """Note the result of the cell when its code begins; magics run further cells within it."""
+        if self._result is None:
+            self._result = self.shell.displayhook.exec_result
+
+    def _ends_cell(self, error: BaseException) -> bool:
+        if self._result is None:  # before the code of the cell has begun
+            return isinstance(error, SyntaxError | InputRejected)
+        hook = self.shell.displayhook
+        is_displaying = getattr(hook, "msg", None) is not None
+        return error is self._result.error_in_exec or (
+            is_displaying and hook.exec_result is self._result
+        )
+
+
+# -- Attribution of output from threads to the cell that started them -----------------------------
+#
+# ipykernel remembers the parent of a message in context variables, which threads do not inherit
+# before Python 3.14. Only those variables are handed on: a whole context would also carry the
+# event loop's affairs into threads.
+
+
+def inherit_parents(holders: Callable[[], Iterable[Any]]) -> None:
+    """Let threads and the tasks of thread pools inherit the parents that `holders` keep.
+
+    Parameters
+    ----------
+    holders
+        Gives the streams, display hooks and the like whose context variables are handed on.
+    """
+    start, submit = threading.Thread.start, ThreadPoolExecutor.submit
+
+    def carry(function: Callable, done: Callable[[], object] = lambda: None) -> Any:
+        variables = [
+            variable
+            for holder in holders()
+            for variable in getattr(holder, "__dict__", {}).values()
+            if isinstance(variable, ContextVar)
+        ]
+        values = [(variable, variable.get(None)) for variable in variables]
+
+        def set_values() -> None:
+            done()
+            for variable, value in values:
+                if value is not None:
+                    variable.set(value)
+
+        return BeforeCall(function, set_values)
+
+    @wraps(start)
+    def carrying_start(self: threading.Thread) -> None:
+        # once: afterwards it is the class's own method again
+        own = vars(self)
+        self.run = carry(self.run, lambda: own.pop("run", None))
+        start(self)
+
+    @wraps(submit)
+    def carrying_submit(pool: ThreadPoolExecutor, task: Callable, /, *args: Any, **kwargs: Any):
+        return submit(pool, carry(task), *args, **kwargs)
+
+    threading.Thread.start = carrying_start  # type: ignore[method-assign]
+    ThreadPoolExecutor.submit = carrying_submit  # type: ignore[method-assign]

@@ -29,10 +29,7 @@ from jupyter_sky.machines.engines.node.engine_process import (
 )
 from jupyter_sky.machines.engines.node.keepalive import KeepAlive
 from jupyter_sky.machines.engines.node.metrics import NodeMetrics
-from jupyter_sky.machines.engines.wire.agent_link import (
-    REJOIN_SECONDS,
-    enable_heartbeats,
-)
+from jupyter_sky.machines.engines.wire.agent_link import REJOIN_SECONDS, enable_heartbeats
 from jupyter_sky.machines.engines.wire.messages import (
     Content,
     EngineReport,

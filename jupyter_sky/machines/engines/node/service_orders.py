@@ -12,9 +12,7 @@ from typing import Any, Literal
 
 from jupyter_sky.base.remote.supervisor import write_private
 from jupyter_sky.machines.engines.node.ports import free_port
-from jupyter_sky.machines.engines.wire.agent_link import (
-    listen_address,
-)
+from jupyter_sky.machines.engines.wire.agent_link import listen_address
 from jupyter_sky.machines.engines.wire.messages import ClusterConfig, Content
 
 State = Literal["installing", "starting", "ready", "failed"]

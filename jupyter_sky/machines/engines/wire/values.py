@@ -21,7 +21,6 @@ from typing import Any
 
 from jupyter_sky.base.errors import SkyTransferError
 from jupyter_sky.base.translation import _
-from jupyter_sky.machines.engines.wire.shell_references import reduce_shell_part
 from jupyter_sky.machines.engines.wire.widget_state import open_model, reduce_widget
 
 INLINE_BYTES = 64 * 1024
@@ -370,3 +369,53 @@ def _captured_values(function: FunctionType) -> dict[str, Any]:
             continue
     names = (name for name in code.co_names if name in function.__globals__)
     return values | {name: function.__globals__[name] for name in names}
+
+
+# -- References to IPython's shell in pickles: every process has a shell of its own ---------------
+
+_PARTS = (
+    "display_formatter",
+    "events",
+    "history_manager",
+    "input_transformer_manager",
+    "magics_manager",
+    "display_pub",
+    "displayhook",
+    "kernel",
+)
+_PACKAGES = ("IPython", "ipykernel", "ipyparallel", "jupyter_sky")
+
+
+def reduce_shell_part(value: Any) -> tuple[Any, ...] | None:
+    """Return the shell, or one of its parts, in the form of ``__reduce__``; None for all else."""
+    if type(value).__module__.partition(".")[0] not in _PACKAGES:
+        return None
+    for path, part in _parts_shell_references():
+        if part is value:
+            return find_shell_part, path
+    return None
+
+
+def find_shell_part(*path: str) -> Any:
+    """Return a part of this process's shell."""
+    for known, part in _parts_shell_references():
+        if known == path:
+            return part
+    raise LookupError(f"there is no IPython shell here with {'.'.join(path) or 'a kernel'}")
+
+
+def _parts_shell_references() -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the shell and its parts, each with its path."""
+    if "IPython" not in sys.modules:
+        return
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()
+    if shell is None:
+        return
+    yield (), shell
+    for name in _PARTS:
+        if (part := getattr(shell, name, None)) is not None:
+            yield (name,), part
+    for kind, formatter in shell.display_formatter.formatters.items():
+        yield ("formatters", kind), formatter

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.resources import format_duration
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.tables import Table
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.storage.datasets.local_cache import fetch_dataset
-from jupyter_sky.machines.storage.datasets.presigned import presign
-from jupyter_sky.machines.storage.datasets.reading import open_object
 from jupyter_sky.machines.storage.datasets.writing import ObjectWriter, TextWriter, write_object
+from jupyter_sky.machines.storage.stores.connections import Connections
 from jupyter_sky.machines.storage.stores.errors import SkyObjectMissing
 from jupyter_sky.machines.storage.stores.listing import (
     Manifest,
@@ -23,7 +26,15 @@ from jupyter_sky.machines.storage.stores.listing import (
     list_level,
     list_objects,
 )
-from jupyter_sky.machines.storage.stores.store import Store
+from jupyter_sky.machines.storage.stores.part_worker import read_part
+from jupyter_sky.machines.storage.stores.retries import Retries
+from jupyter_sky.machines.storage.stores.store import (
+    MIB,
+    PresigningStore,
+    Span,
+    Store,
+    StoredObject,
+)
 from jupyter_sky.machines.storage.stores.stores import open_store
 from jupyter_sky.machines.storage.stores.tree_names import fold_of_platform, path_error
 from jupyter_sky.machines.storage.stores.uri import StorageUri
@@ -272,3 +283,147 @@ def _date(found: Any) -> str:
     from datetime import datetime
 
     return f"{datetime.fromtimestamp(found.modified):%Y-%m-%d %H:%M}" if found.modified else ""
+
+
+# -- Addresses that grant one request on one object to whoever has them ---------------------------
+
+MOST_HOURS = 7 * 24
+"""Longest validity: that of Amazon and of Google."""
+
+METHODS = ("GET", "PUT")
+TOLERANCE_SECONDS = 60
+
+
+def presign(store: Store, uri: StorageUri, hours: float, method: str) -> str:
+    """Return an address for one request.
+
+    The object is looked at first: for a sentence where it is missing, and because the answer tells
+    region and time of the store, without which no signature holds.
+
+    Parameters
+    ----------
+    store : Store
+        Store of the object.
+    uri : StorageUri
+        The object.
+    hours : float
+        Validity.
+    method : str
+        One of `METHODS`.
+
+    Raises
+    ------
+    SkyUsageError
+        The address would not hold that long, or the store has no such addresses.
+    SkyObjectMissing
+        There is nothing to read.
+    """
+    if method not in METHODS:
+        raise SkyUsageError(
+            _("method={method!r}: an address reads or writes").format(method=method),
+            hint=_('method="GET", method="PUT"'),
+        )
+    if not 0 < hours <= MOST_HOURS:
+        raise SkyUsageError(
+            _("hours={hours:g}: stores sign for more than 0 and up to {most} hours").format(
+                hours=hours, most=MOST_HOURS
+            )
+        )
+    if uri.is_folder or not isinstance(store, PresigningStore):
+        raise SkyUsageError(
+            _("{uri}: an address can be signed for one object of a store").format(uri=uri),
+            hint=_('name it: sky.Storage("s3://bucket/").presign("key")'),
+        )
+    with suppress(*([] if method == "GET" else [SkyObjectMissing])):
+        store.stat(uri.key)
+    seconds = round(hours * 3600)
+    signed = store.presign(uri.key, method, seconds)
+    left = signed.expires - time.time()
+    if left < seconds - TOLERANCE_SECONDS:
+        raise SkyUsageError(
+            _("{uri}: the credentials end in {left}, and addresses end with them").format(
+                uri=uri, left=format_duration(max(1, round(left)))
+            ),
+            hint=_("hours={hours:.2f} or less, or lasting credentials").format(
+                hours=max(0.0, left / 3600 - 0.01)
+            ),
+        )
+    return signed.url
+
+
+# -- Reading of an object at any position, in pieces of one pinned version ------------------------
+
+BUFFER_BYTES = 4 * MIB
+"""Bytes of one request; small reads are served from what it brought."""
+
+
+class ObjectReader(io.RawIOBase):
+    """An object as a file that is read from anywhere.
+
+    All reads are of the version that was opened: one that is replaced meanwhile raises
+    `SkySourceChanged` instead of giving bytes of both.
+
+    Parameters
+    ----------
+    store
+        Store of the object.
+    found
+        The version to read.
+    """
+
+    def __init__(self, store: Store, found: StoredObject) -> None:
+        self._store, self._found, self._place = store, found, 0
+        self._connections, self._retries = Connections(), Retries()
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position in bytes."""
+        return self._place
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to a position; see `io.IOBase.seek`."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._found.size}[whence]
+        if base + offset < 0:
+            raise ValueError(f"negative position {base + offset}")
+        self._place = base + offset
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        """Read into a buffer; return the number of bytes, 0 at the end."""
+        view = memoryview(buffer).cast("B")
+        stop = min(self._place + len(view), self._found.size)
+        if stop <= self._place:
+            return 0
+        span = Span(self._place, stop)
+        data = self._retries.run(
+            lambda: read_part(self._store.read(self._found, span), self._connections)
+        )
+        view[: len(data)] = data
+        self._place += len(data)
+        return len(data)
+
+
+def open_object(
+    store: Store,
+    found: StoredObject,
+    mode: str = "rb",
+    encoding: str = "utf-8",
+    errors: str | None = None,
+    newline: str | None = None,
+) -> Any:
+    """Open an object for reading, as `open` does.
+
+    Parameters
+    ----------
+    mode
+        ``rb`` or ``r``; the other parameters are for ``r``.
+    """
+    binary = io.BufferedReader(ObjectReader(store, found), min(BUFFER_BYTES, max(found.size, 1)))
+    return binary if "b" in mode else io.TextIOWrapper(binary, encoding, errors, newline)

@@ -11,14 +11,14 @@ import hashlib
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from jupyter_sky.base.requests.quantities import format_size
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.storage.stores.answers import error_of, raise_for_status
-from jupyter_sky.machines.storage.stores.buffers import Buffers
 from jupyter_sky.machines.storage.stores.checksums import crc32c, crc_from_base64
 from jupyter_sky.machines.storage.stores.connections import Bytes, Connections, HttpAnswer
 from jupyter_sky.machines.storage.stores.errors import (
@@ -30,7 +30,7 @@ from jupyter_sky.machines.storage.stores.errors import (
 )
 from jupyter_sky.machines.storage.stores.file_parts import read_file_part, write_file_part
 from jupyter_sky.machines.storage.stores.peers import is_of_peer, read_peer_part
-from jupyter_sky.machines.storage.stores.store import Checksums, PartRequest
+from jupyter_sky.machines.storage.stores.store import MIB, Checksums, PartRequest
 from jupyter_sky.machines.storage.stores.traffic import Tally
 
 SignWrite = Callable[[Checksums], PartRequest]
@@ -389,3 +389,43 @@ def _compare_with_header(request: PartRequest, answer: HttpAnswer, data: Bytes) 
 
 def _md5(data: Bytes) -> bytes:
     return hashlib.md5(data, usedforsecurity=False).digest()
+
+
+# -- Buffers of parts, used again because new ones cost zeros and page faults ---------------------
+
+KEPT = MIB
+"""Smallest size of a buffer that is worth keeping."""
+
+
+class Buffers:
+    """Buffers that are lent to one user after another.
+
+    Together they are no larger than twice what was lent at once: those of another size are let go
+    before a new one is made.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[bytearray] = []
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def lend(self, size: int) -> Iterator[bytearray]:
+        """Lend a buffer of at least `size` bytes."""
+        if size < KEPT:
+            yield bytearray(size)
+            return
+        buffer = self._find(size) or bytearray(size)
+        try:
+            yield buffer
+        finally:
+            with self._lock:
+                self._free.append(buffer)
+
+    def _find(self, size: int) -> bytearray | None:
+        """Return a free buffer that fits; let go of the others where none does."""
+        with self._lock:
+            for number, free in enumerate(self._free):
+                if size <= len(free) <= 2 * size:
+                    return self._free.pop(number)
+            self._free.clear()
+            return None

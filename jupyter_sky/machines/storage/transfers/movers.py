@@ -9,7 +9,7 @@ from typing import Protocol
 from jupyter_sky.machines.storage.stores.errors import SkyStorageError
 from jupyter_sky.machines.storage.stores.object_transfer import ObjectTransfer
 from jupyter_sky.machines.storage.stores.part_worker import Limits, PartJob, PartOutcome, Worker
-from jupyter_sky.machines.storage.stores.s3_upload import S3Upload
+from jupyter_sky.machines.storage.stores.s3 import S3Upload
 from jupyter_sky.machines.storage.stores.store import MIB, Store, StoredObject, Upload
 
 Report = Callable[[PartOutcome], None]

@@ -10,9 +10,13 @@ import random
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Semaphore
+from typing import TypeAlias, TypeVar
 
 from jupyter_sky.base.errors import SkyCancelled
 from jupyter_sky.base.translation import _
@@ -28,8 +32,10 @@ from jupyter_sky.machines.storage.stores.object_transfer import (
     ObjectTransfer,
     TransferItem,
     abort_upload,
+    content_name,
     end_object,
     find_published,
+    object_name,
     open_object,
 )
 from jupyter_sky.machines.storage.stores.part_worker import NOTHING, PartOutcome
@@ -37,11 +43,10 @@ from jupyter_sky.machines.storage.stores.parts import choose_part_size
 from jupyter_sky.machines.storage.stores.retries import backoff
 from jupyter_sky.machines.storage.stores.store import Checksums, Part, Store, StoredObject
 from jupyter_sky.machines.storage.stores.traffic import Traffic, TransferTraffic, traffic_of
-from jupyter_sky.machines.storage.transfers.events import Events, Failable, attempt
 from jupyter_sky.machines.storage.transfers.flights import Flight, Flights
+from jupyter_sky.machines.storage.transfers.leftovers import remove_files_below
 from jupyter_sky.machines.storage.transfers.movers import CopyMover, Mover, WorkerMover
 from jupyter_sky.machines.storage.transfers.progress import Counters, Progress
-from jupyter_sky.machines.storage.transfers.published import PublishedObjects
 from jupyter_sky.machines.storage.transfers.remedies import Remedy, remedy_of
 from jupyter_sky.machines.storage.transfers.transfer_values import TransferOptions, TransferResult
 
@@ -425,3 +430,168 @@ class Transfer:
         return TransferResult(
             self._record.objects, self._skipped, self._unverified, self.progress()
         )
+
+
+# -- Events of a transfer, taken by one thread, and requests to stores that end as events ---------
+
+Result = TypeVar("Result")
+Failable: TypeAlias = Result | SkyStorageError
+
+
+def attempt(work: Callable[[], Result]) -> Failable[Result]:
+    """Return what a call returns, or its error."""
+    try:
+        return work()
+    except SkyStorageError as error:
+        return error
+    except Exception as error:  # a defect must end the transfer, not a thread of it
+        return SkyStorageError(repr(error))
+
+
+class Events:
+    """Queue of events, and threads that ask the stores.
+
+    Parameters
+    ----------
+    threads : int
+        Requests at once.
+
+    Attributes
+    ----------
+    asking : int
+        Requests whose answers have not been taken yet.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.asking = 0
+        self._queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._threads = ThreadPoolExecutor(threads, "sky-store")
+
+    def put(self, handle: Callable[..., None], *values: object) -> None:
+        """Let the thread that takes events call `handle`; from any thread."""
+        self._queue.put(partial(handle, *values))
+
+    def ask(self, work: Callable[[], Result], then: Callable[[Failable[Result]], None]) -> None:
+        """Run `work` in another thread, and `then` with its result in that of the events."""
+        self.asking += 1
+
+        def end(result: Failable[Result]) -> None:
+            self.asking -= 1
+            then(result)
+
+        unclaimed = Semaphore(1)
+
+        def run() -> None:
+            if unclaimed.acquire(blocking=False):
+                self.put(end, attempt(work))
+
+        try:
+            self._threads.submit(run)
+        except RuntimeError:  # no thread can be started; an earlier one may have it nevertheless
+            run()
+
+    def take(self, seconds: float | None = None) -> None:
+        """Handle the events that are there; wait for the first, at most for `seconds`."""
+        try:
+            self._queue.get(timeout=seconds)()
+        except Empty:
+            return
+        while not self._queue.empty():
+            self._queue.get()()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown()
+
+
+# -- Record of the objects that a transfer has published, by which it goes on after a crash -------
+
+
+class PublishedObjects:
+    """Objects that one transfer has published; without a journal known to this process only.
+
+    Parameters
+    ----------
+    journal : Journal or None
+        Where it is kept.
+    source, target : Store
+        Ends of the transfer.
+    items : sequence of TransferItem
+        All its objects.
+    """
+
+    def __init__(
+        self, journal: Journal | None, source: Store, target: Store, items: Sequence[TransferItem]
+    ) -> None:
+        self.objects: dict[str, StoredObject] = {}
+        self._journal, self._source, self._target = journal, source, target
+        self._keys = _shared_prefix([item.key for item in items])
+        self._new: list[tuple[str, str, str]] = []
+        self._transfer = ""
+
+    def start(self) -> None:
+        """Note that the transfer begins."""
+        if self._journal:
+            self._transfer = self._journal.start(*self._place)
+
+    def stop(self, *, is_whole: bool) -> None:
+        """Note that the transfer has ended, with all its objects or before."""
+        if self._journal and is_whole:
+            self._journal.finish(self._transfer)
+            remove_files_below(self._journal, *self._place)
+        elif self._journal:
+            self._journal.abandon(self._transfer)
+
+    def add(self, item: TransferItem, written: StoredObject) -> None:
+        """Take in an object; `note` writes it down."""
+        self.objects[item.key] = written
+        if self._journal:
+            content = content_name(self._source, item.source)
+            self._new.append((self.target_name(item), content, written.version))
+
+    def target_name(self, item: TransferItem) -> str:
+        """Return the address that an item goes to."""
+        return object_name(self._target, item.key)
+
+    def note(self) -> None:
+        """Write down what is new."""
+        if self._journal and self._new:
+            self._journal.publish(self._new)
+            self._new = []
+
+    def find_earlier(self, items: Sequence[TransferItem]) -> set[str]:
+        """Return the keys that an earlier run has published, and that nobody changed since."""
+        known = self._journal.published(self._prefix) if self._journal else {}
+        if not known:
+            return set()
+        there = {obj.key: obj.version for obj in self._target.list(self._keys)}
+        return {
+            item.key
+            for item in items
+            if known.get(self.target_name(item))
+            == (content_name(self._source, item.source), there.get(item.key))
+        }
+
+    def clear(self) -> None:
+        """Remove the record of a transfer that has ended."""
+        if self._journal:
+            self._journal.clear(self._prefix)
+
+    @property
+    def _place(self) -> tuple[str, str]:
+        """Address of the target store, and the beginning of the keys there."""
+        address = self._target.uri.child(self._keys)
+        return str(address.root), address.key
+
+    @property
+    def _prefix(self) -> str:
+        return object_name(self._target, self._keys)
+
+
+def _shared_prefix(keys: Sequence[str]) -> str:
+    """Return the longest beginning that all keys share."""
+    first, last = min(keys, default=""), max(keys, default="")
+    length = 0
+    while length < len(first) and first[: length + 1] == last[: length + 1]:
+        length += 1
+    return first[:length]

@@ -7,7 +7,7 @@ which those that have not begun may go anywhere. The second is taken where it ga
 from __future__ import annotations
 
 import base64
-from collections import defaultdict
+from collections import ChainMap, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -16,6 +16,7 @@ from typing import Any
 from jupyter_sky.base.errors import SkyError, SkyNoOffer, SkyNoPlan, SkyUsageError
 from jupyter_sky.base.requests.dag.graph import Graph
 from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.requests.quantities import format_duration
 from jupyter_sky.base.translation import _
 from jupyter_sky.decisions.optimizer.assumptions import SPIN_UP_HOURS
 from jupyter_sky.decisions.optimizer.constraints import Avoid
@@ -23,17 +24,13 @@ from jupyter_sky.decisions.optimizer.objectives import build_objective
 from jupyter_sky.decisions.optimizer.plan import Plan
 from jupyter_sky.decisions.optimizer.plan_values import PlannedTask
 from jupyter_sky.decisions.optimizer.scopes import parse_scope
-from jupyter_sky.workflows.pipelines.model.graph import RunGraph
-from jupyter_sky.workflows.pipelines.run.cluster_assignment import assign_clusters
+from jupyter_sky.knowledge.ledger.ledger import format_usd
+from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
+from jupyter_sky.workflows.pipelines.model.task_names import plain_name
 from jupyter_sky.workflows.pipelines.run.events import Event, Kind
 from jupyter_sky.workflows.pipelines.run.graph_parts import restrict_demand
 from jupyter_sky.workflows.pipelines.run.outlook import Residual
 from jupyter_sky.workflows.pipelines.run.placing import pin
-from jupyter_sky.workflows.pipelines.run.plan_changes import (
-    describe_change,
-    describe_kept,
-    describe_limits,
-)
 from jupyter_sky.workflows.pipelines.run.residual_graph import make_residual_graph, read_offer
 
 GAIN_SHARE = 0.05
@@ -320,3 +317,254 @@ def look_up_prices(offers: Mapping[str, Any], price: Callable[[Offer], float | N
             planned = offer.price or 0.0
             found[cluster] = now * (facts["usd_h"] / planned if planned else 1.0)
     return Event(Kind.PRICES, "", 0.0, {"usd_h": found})
+
+
+# -- Clusters of the tasks of a run: chains stay where they are, branches run side by side --------
+
+Offers = Mapping[str, Mapping[str, Any]]
+"""Offer of each task, or of each cluster, as values of JSON; its ``resources`` tell it apart."""
+
+
+def assign_clusters(
+    graph: RunGraph, wanted: Offers, left: Residual, finish_h: Mapping[str, float] | None = None
+) -> tuple[dict[str, str], dict[str, Mapping[str, Any]]]:
+    """Return the cluster of each task, and the offer of each cluster.
+
+    Parameters
+    ----------
+    graph
+        Of the run.
+    wanted
+        Planned offer of each task that may go anywhere.
+    left
+        What is left of the run.
+    finish_h
+        Planned end of each task, hours; of one that has ended 0.
+
+    A task runs on the cluster of a producer that needs the same machines, if no other consumer
+    does and if it need not stand idle for longer than a new machine takes to boot; so chains stay
+    where they are, and branches run side by side. One that reads variables of another, or is to
+    share its cluster, runs where that one does. A name of a cluster stands for one offer in the
+    whole run.
+
+    Examples
+    --------
+    >>> from jupyter_sky.workflows.pipelines.model.graph import RunTask
+    >>> from jupyter_sky.workflows.pipelines.run.outlook import residual
+    >>> from jupyter_sky.workflows.pipelines.run.state import RunState
+    >>> graph = RunGraph([RunTask("a"), RunTask("b", ("a",))])
+    >>> offer = {"resources": "--cpus 2"}
+    >>> assign_clusters(graph, {"a": offer, "b": offer}, residual(RunState.begin(graph), 0.0))[0]
+    {'a': 'a', 'b': 'a'}
+    """
+    clusters = {name: held.cluster for name, held in left.held.items()}
+    clusters |= {name: result.cluster for name, result in left.done.items()}
+    continued = _find_continued(graph, clusters)
+    ends = finish_h or {}
+    offers: dict[str, Mapping[str, Any]] = {}
+    known = ChainMap(offers, dict(left.offers))
+    shared: dict[str, str] = {}
+    for name, task in graph.tasks.items():
+        if name in clusters or name not in wanted:
+            continue
+        if kept := task.body.get("kept_by"):
+            clusters[name] = clusters[kept]
+            offers.setdefault(clusters[kept], left.offers.get(clusters[kept], wanted[name]))
+            continue
+        leader = task.body.get("shares", "")
+        together = clusters.get(leader) or shared.get(leader, "")
+        if together in offers or together in left.live:
+            clusters[name] = together
+            continue
+        line = wanted[name]["resources"]
+        free = [p for p in task.after if p not in continued and clusters.get(p)]
+        same = [
+            p
+            for p in free
+            if known[clusters[p]]["resources"] == line
+            and (p not in left.done or clusters[p] in left.live)
+            and (not wanted[name].get("usd_h") or _idle_hours(task, p, ends) <= SPIN_UP_HOURS)
+        ]
+        if same:
+            continued.add(same[0])
+            clusters[name] = clusters[same[0]]
+        else:
+            clusters[name] = _name_cluster(name, line, left)
+        offers[clusters[name]] = wanted[name]
+        if leader:  # of whose result was kept: the others that share its cluster take this one
+            shared[leader] = clusters[name]
+    return {name: clusters[name] for name in clusters if name in wanted}, offers
+
+
+def _idle_hours(task: RunTask, producer: str, ends: Mapping[str, float]) -> float:
+    """Return the hours from the end of a producer until the last one of a task has ended."""
+    return max(ends.get(each, 0.0) for each in task.after) - ends.get(producer, 0.0)
+
+
+def _find_continued(graph: RunGraph, clusters: Mapping[str, str]) -> set[str]:
+    """Return the tasks whose clusters another task has taken over already."""
+    return {
+        producer
+        for name, cluster in clusters.items()
+        if not graph.tasks[name].body.get("kept_by")
+        for producer in graph.tasks[name].after
+        if cluster and clusters.get(producer) == cluster
+    }
+
+
+def _name_cluster(task: str, line: str, left: Residual) -> str:
+    """Return the name of a cluster that begins with a task."""
+    name, current = plain_name(task), left.rest.get(task, "")
+    if current == name and left.offers[name]["resources"] == line:
+        return name
+    is_free = name not in left.live and name not in left.offers
+    same = name in left.offers and left.offers[name]["resources"] == line and name not in left.live
+    return name if is_free or same else f"{name}-plan{left.plans}"
+
+
+# -- Sentences on the plans of a run: why another one was made, what it changes and what it -------
+
+_SHOWN = 3
+"""Tasks that a sentence names; the others are counted."""
+_SMALL_USD, _SMALL_SECONDS = 0.00005, 1.0
+
+
+def describe_change(left: Residual, plan: Plan, stay: Plan | None) -> str:
+    """Return one sentence on a plan that is taken.
+
+    Parameters
+    ----------
+    left
+        What is left of the run.
+    plan
+        Of that.
+    stay
+        What it would come to if tasks stayed where they were to go; None where they cannot.
+    """
+    moved = [
+        (one.task, one.offer.place)
+        for one in plan.tasks
+        if one.task in left.rest and _place(left, left.rest[one.task]) != one.offer.place
+    ]
+    words = [_("{task} goes to {place}").format(task=t, place=place) for t, place in moved]
+    if len(words) > _SHOWN:
+        more = _("{count} more tasks go elsewhere").format(count=len(words) - _SHOWN)
+        words = [*words[:_SHOWN], more]
+    change = ", ".join(words) or _("all tasks stay where they were to go")
+    return _("{why}: {change}; {effect}").format(
+        why=_describe_causes(left), change=change, effect=_describe_effect(plan, stay)
+    )
+
+
+def describe_kept(left: Residual, plan: Plan | None) -> str:
+    """Return one sentence on a plan that stays, since another gains too little or there is none."""
+    change = _("the plan stays, no other gains enough")
+    if plan is None:
+        return f"{_describe_causes(left)}: {change}"
+    return _("{why}: {change}; {effect}").format(
+        why=_describe_causes(left), change=change, effect=_describe_effect(plan, None)
+    )
+
+
+def describe_limits(left: Residual) -> str:
+    """Return what is left of the deadline and the budget of a run; empty where it has none."""
+    words = []
+    if left.deadline_at is not None:
+        time = format_duration(left.deadline_at - left.now)
+        words.append(_("{time} are left until the deadline").format(time=time))
+    if left.budget_usd is not None:
+        usd, budget = format_usd(left.budget_usd - left.spent_usd), format_usd(left.budget_usd)
+        words.append(_("{usd} are left of the budget of {budget}").format(usd=usd, budget=budget))
+    return _(" and ").join(words)
+
+
+def _place(left: Residual, cluster: str) -> str:
+    return read_offer(left.offers[cluster]).place if cluster in left.offers else ""
+
+
+def _describe_effect(plan: Plan, stay: Plan | None) -> str:
+    """Return what a plan saves, or what the rest comes to."""
+    words = []
+    if stay is not None:
+        usd, seconds = stay.usd - plan.usd, (stay.hours - plan.hours) * 3600
+        if abs(usd) > _SMALL_USD:
+            text = _("saves {usd}") if usd > 0 else _("costs {usd} more")
+            words.append(text.format(usd=format_usd(abs(usd))))
+        if abs(seconds) > _SMALL_SECONDS:
+            text = _("ends {time} sooner") if seconds > 0 else _("ends {time} later")
+            words.append(text.format(time=format_duration(abs(seconds))))
+    rest = _("the rest costs {usd} and takes {time}").format(
+        usd=format_usd(plan.usd), time=format_duration(plan.hours * 3600)
+    )
+    return _(" and ").join(words) if words else rest
+
+
+def _describe_causes(left: Residual) -> str:
+    found = dict.fromkeys(_describe_cause(cause, left) for cause in left.causes)
+    return _(" and ").join(found) or _("tasks have no place")
+
+
+def _describe_cause(cause: Mapping[str, Any], left: Residual) -> str:
+    return _CAUSES[cause["kind"]](cause, left)
+
+
+def _describe_trouble(cause: Mapping[str, Any], left: Residual) -> str:
+    place = _place(left, cause["cluster"]) or cause["cluster"]
+    text = _("{place} refused") if cause["kind"] == "refused" else _("{place} was lost")
+    words = text.format(place=place)
+    return f"{words} ({cause['reason']})" if cause["reason"] else words
+
+
+def _describe_deadline(cause: Mapping[str, Any], left: Residual) -> str:
+    return _("the run would end {time} after its deadline").format(
+        time=format_duration(cause["seconds"])
+    )
+
+
+def _describe_budget(cause: Mapping[str, Any], left: Residual) -> str:
+    text = _("{usd} of {budget} are spent")
+    if cause["key"] != "budget":
+        text = _("the run would cost {usd} and not {budget}")
+    return text.format(usd=format_usd(cause["usd"]), budget=format_usd(cause["budget"]))
+
+
+def _describe_overrun(cause: Mapping[str, Any], left: Residual) -> str:
+    return _("{task} runs for {time} already and not {planned}").format(
+        task=cause["task"],
+        time=format_duration(cause["seconds"]),
+        planned=format_duration(cause["planned"]),
+    )
+
+
+def _describe_end(cause: Mapping[str, Any], left: Residual) -> str:
+    return _("{task} took {time} and not {planned}").format(
+        task=cause["task"],
+        time=format_duration(cause["seconds"]),
+        planned=format_duration(cause["planned"]),
+    )
+
+
+def _describe_size(cause: Mapping[str, Any], left: Residual) -> str:
+    return _("{task} gave {gb:.3g} GB and not {planned:.3g}").format(
+        task=cause["task"], gb=cause["gb"], planned=cause["planned"]
+    )
+
+
+def _describe_price(cause: Mapping[str, Any], left: Residual) -> str:
+    return _("{place} costs {usd}/h now and not {planned}/h").format(
+        place=_place(left, cause["cluster"]),
+        usd=format_usd(cause["usd_h"]),
+        planned=format_usd(cause["planned"]),
+    )
+
+
+_CAUSES = {
+    "refused": _describe_trouble,
+    "lost": _describe_trouble,
+    "deadline": _describe_deadline,
+    "budget": _describe_budget,
+    "overrun": _describe_overrun,
+    "ended": _describe_end,
+    "size": _describe_size,
+    "price": _describe_price,
+}
