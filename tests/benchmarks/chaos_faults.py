@@ -193,7 +193,7 @@ def reboot(worker: Worker) -> None:
 def power_off(worker: Worker) -> None:
     """Power the cluster's machines off from within, as somebody on them does."""
     if worker.cloud in SILENT:  # else they would be waited for, for ten minutes
-        worker.met(lambda: worker.processes("jupyter_sky.machines.engines.controller.controller"))
+        worker.met(lambda: worker.processes("jupyter_sky.machines.engines.controller "))
     for machine in worker.met(worker.machines):
         worker.world.tell(worker.cloud, "power_off", id=machine["id"])
 
@@ -217,9 +217,7 @@ def kill_watch(worker: Worker) -> None:
 
 def fill_machine(worker: Worker) -> None:
     """Let the disk of the controller's machine be full for a while."""
-    heads = worker.met(
-        lambda: worker.processes("jupyter_sky.machines.engines.controller.controller")
-    )
+    heads = worker.met(lambda: worker.processes("jupyter_sky.machines.engines.controller "))
     for head in heads[:1]:
         _inside(head.pid, "mr", "mount -o remount,size=$(df -Pk / | awk 'END {print $3 + 16}')k /")
         try:
@@ -251,7 +249,7 @@ def partition(worker: Worker) -> None:
 
 def hang_ssh_while_ended(worker: Worker) -> None:
     """Let SSH accept connections and say nothing while the cluster is ended."""
-    worker.met(lambda: worker.processes("jupyter_sky.machines.engines.controller.controller"))
+    worker.met(lambda: worker.processes("jupyter_sky.machines.engines.controller "))
 
     def stop_ssh() -> contextlib.AbstractContextManager[None]:
         found = {p.pid: p for one in worker.processes("") for p in _neighbours(one, "sshd")}
@@ -396,7 +394,7 @@ def _await(process: subprocess.Popen[bytes]) -> None:
 
 def end_in_panel(worker: Worker) -> None:
     """Let somebody end the cluster in JupyterLab's panel."""
-    worker.met(lambda: worker.processes("jupyter_sky.machines.engines.controller.controller"))
+    worker.met(lambda: worker.processes("jupyter_sky.machines.engines.controller "))
     worker.home.panel("POST", f"clusters/{worker.name}/down", {})
 
 
@@ -406,7 +404,7 @@ FAULTS: dict[str, Fault] = {
     "nothing": Fault(none, (0, 0)),
     "kernel killed": Fault(kill_kernel, (0.2, 14)),
     "interrupted": Fault(interrupt, (0.2, 14)),
-    "head killed": Fault(kill("jupyter_sky.machines.engines.controller.controller"), (1, 12)),
+    "head killed": Fault(kill("jupyter_sky.machines.engines.controller "), (1, 12)),
     "engine killed": Fault(kill("jupyter_sky.machines.engines.node.engine"), (1, 12)),
     "supervisor killed": Fault(kill("supervisor.py"), (1, 12)),
     "link cut": Fault(kill("ssh "), (1, 12)),

@@ -201,7 +201,7 @@ def left_behind(quick: bool, seed: int) -> int:
     drawn, left = random.Random(seed), 0
     for number in range(2 if quick else 20):
         role = drawn.choice(
-            ["java", "jupyter_sky.machines.services", "controller.controller", "supervisor.py"]
+            ["java", "jupyter_sky.machines.services", "engines.controller ", "supervisor.py"]
         )
         delay = drawn.uniform(0.5, 25.0)
         with Kernel() as kernel:

@@ -268,6 +268,7 @@ def test_relay_of_notices_is_kept_running(script: Script) -> None:
             return [p for p in lease.children() if str(script.relay) in p.cmdline()]
         return []
 
+    until(relays)  # the shell has begun it, and it is itself a moment later
     (relay,) = relays()
     relay.kill()
     until(lambda: path.exists() and path.read_text() != first)

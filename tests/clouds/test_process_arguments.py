@@ -112,7 +112,7 @@ def test_no_argument_holds_a_secret_while_a_cluster_begins(
     machines = cloud.launch(LaunchRequest("t", "train", offer, Resources(), 60.0, "me", "a.ipynb"))
     (node,) = cloud.await_slots(machines)
     order = ssh_launch._start_command(
-        node, "jupyter_sky.machines.engines.controller.controller", {"cluster": "train"}
+        node, "jupyter_sky.machines.engines.controller", {"cluster": "train"}
     )
     bootstrap.prepare([replace(node, ready=True)], lambda what: None, {0: order})
     wait_until(lambda: not host.taken())  # no environment is there: it has ended at once

@@ -140,7 +140,7 @@ def test_a_cell_in_the_background_learns_that_its_cluster_was_ended(fresh: Any) 
 
 
 @pytest.mark.parametrize(
-    ("broken", "nodes"), [("node.engine", 1), ("node.engine", 2), ("controller.controller", 1)]
+    ("broken", "nodes"), [("node.engine", 1), ("node.engine", 2), ("controller", 1)]
 )
 def test_failed_start_shows_the_end_of_the_log(
     fresh: Any, tmp_path: Path, broken: str, nodes: int

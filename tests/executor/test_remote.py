@@ -125,7 +125,7 @@ def test_failed_start_leaves_no_connection(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys, time\n"
-        "if 'jupyter_sky.machines.engines.controller.controller' in sys.orig_argv:\n"
+        "if 'jupyter_sky.machines.engines.controller' in sys.orig_argv:\n"
         "    time.sleep(1.0)\n"
         "    print('ImportError: libbroken.so.3 is not here', file=sys.stderr, flush=True)\n"
         "    os._exit(7)\n"

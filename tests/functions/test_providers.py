@@ -99,7 +99,7 @@ def test_frameworks_are_imported_when_they_are_used() -> None:
         "from jupyter_sky.execution.functions.calls import shard\n"
         "from jupyter_sky.execution.functions.images import image\n"
         "from jupyter_sky.execution.functions.shared import collections\n"
-        "from jupyter_sky.execution.functions.plugins import dask\n"
+        "from jupyter_sky.execution.functions.pools import pool\n"
         "plugins.torch(), plugins.jax(), plugins.mpi(), shard.shard([1]), collections.Dict('d')\n"
         "heavy = 'dask distributed torch jax sklearn joblib mpi4py numpy pandas'.split()\n"
         "print([name for name in heavy if name in sys.modules])\n"

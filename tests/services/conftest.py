@@ -31,7 +31,7 @@ def processes_named(data_dir: Path, *words: str) -> list[psutil.Process]:
 
 def find_controller(data_dir: Path) -> psutil.Process:
     """Return the controller of the only cluster in a data directory."""
-    found = processes_named(data_dir, "controller.controller")
+    found = processes_named(data_dir, "engines.controller ")
     (controller,) = [each for each in found if "supervisor.py" not in " ".join(each.cmdline())]
     return controller
 

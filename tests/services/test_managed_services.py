@@ -17,6 +17,7 @@ from jupyter_sky.base.requests.quantities import Amount
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.decisions.optimizer.planner import plan
 from jupyter_sky.knowledge.catalog import load
+from jupyter_sky.knowledge.catalog.managed_services import find_services
 from jupyter_sky.machines.provisioner import broker
 from jupyter_sky.machines.provisioner.placement import decide_placement
 
@@ -130,6 +131,6 @@ def test_analytics_service_names_services_and_clauses() -> None:
 
 
 def test_own_spark_is_of_the_client_that_is_here() -> None:
-    own = [one for one in load().services if one.name == "own-spark"]
+    own = [one for one in find_services(load()) if one.name == "own-spark"]
     assert {one.cloud for one in own} >= {"aws", "gcp", "azure"}
     assert {one.version for one in own} == {spark_version()}

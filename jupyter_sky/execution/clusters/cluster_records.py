@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from jupyter_sky import clouds
 from jupyter_sky.base.concurrency import run_parallel
@@ -20,10 +19,6 @@ from jupyter_sky.execution.clusters.cluster import ENDED_HINT, essential_machine
 from jupyter_sky.knowledge import tracker
 from jupyter_sky.machines.engines.controller.activity import notebook_name
 from jupyter_sky.machines.provisioner import record_observation
-
-if TYPE_CHECKING:
-    from jupyter_sky.base.store.store import ClusterRow
-    from jupyter_sky.clouds import Machine
 
 
 class ClusterRecords:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from jupyter_sky.base.requests.cell_options.values import CellOptions
     from jupyter_sky.base.requests.dag.graph import Data
     from jupyter_sky.base.settings.settings import Sky
-    from jupyter_sky.execution.clusters.values import Placement
     from jupyter_sky.execution.files.datasets import CellDataset
     from jupyter_sky.execution.files.mounts import CellMounts
     from jupyter_sky.execution.files.uploads import UploadTarget

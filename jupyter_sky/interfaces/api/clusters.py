@@ -26,7 +26,6 @@ from jupyter_sky.knowledge.ledger.ledger import Ledger, format_rate, format_usd
 from jupyter_sky.knowledge.ledger.report import short_path
 
 if TYPE_CHECKING:
-    from jupyter_sky.base.tables import Table
     from jupyter_sky.execution.functions.pools.pool import Pool
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.base.errors import SkyError
 from jupyter_sky.base.settings import project_file
-from jupyter_sky.base.store.store import RunRow
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches.launch_support import runs_here
 from jupyter_sky.interfaces.server.connections import ConnectionPool

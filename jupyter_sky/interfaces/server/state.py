@@ -31,7 +31,7 @@ from jupyter_sky.knowledge.ledger.billing import billed_seconds_sql
 from jupyter_sky.knowledge.ledger.lines import run_usd
 
 if TYPE_CHECKING:
-    from jupyter_sky.base.store.store import ClusterRow, RunRow
+    from jupyter_sky.base.store.store import ClusterRow
 
 
 RUNS = 100

@@ -36,7 +36,6 @@ from jupyter_sky.knowledge.ledger.ledger import format_rate, format_usd
 
 if TYPE_CHECKING:
     from jupyter_sky.base.requests.offers import Offer
-    from jupyter_sky.decisions.optimizer.plan import Plan
     from jupyter_sky.decisions.optimizer.plan_values import PlannedTask, PlannedTransfer
 
 

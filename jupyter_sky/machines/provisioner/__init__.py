@@ -269,7 +269,7 @@ def _start_locally(
     """Start the controller on this machine; return its connection file."""
     host = cloud.host(machines)
     with HeldInterrupts():
-        host.start("jupyter_sky.machines.engines.controller.controller", config | host.limits)
+        host.start("jupyter_sky.machines.engines.controller", config | host.limits)
 
     def alive() -> None:
         report("booting", "")

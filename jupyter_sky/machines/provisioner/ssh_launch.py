@@ -116,7 +116,7 @@ def _start_commands(nodes: Sequence[Slot], config: dict[str, Any]) -> dict[int, 
         settings["elsewhere"] = [node.rank for node in others]
     commands = {
         head.rank: _start_command(
-            head, "jupyter_sky.machines.engines.controller.controller", config | settings
+            head, "jupyter_sky.machines.engines.controller", config | settings
         )
     }
     for node in others:

@@ -18,9 +18,8 @@ from jupyter_sky.base.store.store import Store
 from jupyter_sky.base.translation import _
 from jupyter_sky.decisions.search.api import search
 from jupyter_sky.decisions.search.limits import SearchLimits
-from jupyter_sky.decisions.search.measured_times import LABELS_EXAMPLE
 from jupyter_sky.decisions.search.offers import on_sale
-from jupyter_sky.decisions.search.result import SearchResult, Target
+from jupyter_sky.decisions.search.result import LABELS_EXAMPLE, SearchResult, Target
 from jupyter_sky.decisions.search.space import Space
 from jupyter_sky.decisions.search.transfer import Earlier
 from jupyter_sky.execution.cells.inputs import collect_inputs

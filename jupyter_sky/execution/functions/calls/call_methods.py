@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.translation import _
@@ -29,11 +29,6 @@ from jupyter_sky.execution.functions.calls.tasks import (
     StopReason,
     results_of,
 )
-
-if TYPE_CHECKING:
-    from jupyter_sky.execution.functions.calls.lazy_calls import PendingFunction
-    from jupyter_sky.execution.functions.calls.tasks import RemoteFuture, StopReason
-
 
 T = TypeVar("T")
 Calls = Sequence[PendingFunction[Any]]
@@ -239,7 +234,7 @@ class CallMethods(CallTarget):
 # Calls are sent in portions. No more are in flight, or have a result that was not read, than the
 # window has room for; the window grows while results are small.
 
-Item = TypeVar("T")
+Item = TypeVar("Item")
 WINDOW_CALLS = 1000
 WINDOW_BYTES = 64 * 2**20
 """Most calls, and estimated bytes of results, that are in flight or were not read."""

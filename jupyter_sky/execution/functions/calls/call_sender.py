@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from jupyter_sky.execution.functions.calls.dispatch import Dispatcher
     from jupyter_sky.execution.functions.calls.lazy_calls import PendingFunction
     from jupyter_sky.execution.functions.calls.nodes import PoolNode
-    from jupyter_sky.execution.functions.calls.tasks import CallTask
     from jupyter_sky.machines.engines.client.connection import ClusterConnection
 
 

@@ -46,7 +46,6 @@ from jupyter_sky.execution.serialization.payload import Blob, Payload, has_blobs
 from jupyter_sky.machines.engines.wire.messages import COUNTED_TYPES, Message
 
 if TYPE_CHECKING:
-    from jupyter_sky.execution.functions.calls.nodes import PoolNode, SentBatch
     from jupyter_sky.machines.engines.client.connection import ClusterConnection
 
 

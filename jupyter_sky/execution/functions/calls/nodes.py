@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from jupyter_sky.base.errors import SkyError
     from jupyter_sky.execution.clusters.cluster import ClusterHandle
     from jupyter_sky.execution.functions.calls.output import OutputSink
-    from jupyter_sky.execution.functions.calls.tasks import CallTask
     from jupyter_sky.execution.functions.images.specs import Nodes
     from jupyter_sky.machines.engines.client.connection import ClusterConnection
 

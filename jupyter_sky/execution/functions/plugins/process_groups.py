@@ -223,7 +223,7 @@ def listen(address: str, port: int) -> socket.socket:
 
 # -- Several processes of PyTorch on one node, such as one for each of its GPUs -------------------
 
-Item = TypeVar("T")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)

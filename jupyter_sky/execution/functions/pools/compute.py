@@ -50,10 +50,8 @@ from jupyter_sky.machines.engines.node.platforms import Platform
 
 if TYPE_CHECKING:
     from jupyter_sky.base.requests.accelerators import Accelerator
-    from jupyter_sky.base.tables import Table
     from jupyter_sky.clouds.launches.ssh_slot import Slot
     from jupyter_sky.execution.clusters.cluster import ClusterHandle
-    from jupyter_sky.execution.functions.pools.pool import Pool
 
 
 class Compute(CallTarget):

@@ -59,7 +59,6 @@ from jupyter_sky.knowledge.tracker.blocks import blocked
 from jupyter_sky.knowledge.tracker.observations import Observation
 
 if TYPE_CHECKING:
-    from jupyter_sky.base.requests.offers import Offer
     from jupyter_sky.base.store.rows import ClusterId
     from jupyter_sky.execution.clusters.cluster import ClusterHandle
     from jupyter_sky.execution.functions.pools.launch import ClusterLauncher

@@ -26,7 +26,7 @@ from jupyter_sky.machines.engines.node.instance import instance_info
 
 # -- Shared objects that tasks wait at: queues, barriers and locks --------------------------------
 
-Item = TypeVar("V")
+Item = TypeVar("Item")
 
 
 class Queue(SharedProxy, Generic[Item]):

@@ -1,6 +1,4 @@
-"""Cluster controller (``python -m``): hub, schedulers, supervision of engines, record of outputs.
-
-    python -m jupyter_sky.machines.engines.controller.controller CONFIG.json
+"""Cluster controller: supervision of engines, record of outputs, requests of notebooks.
 
 One process holds the hub and all schedulers (as threads: a controller of nine processes costs
 three times the memory and half a second of start). It starts the engines, restarts those that
@@ -31,11 +29,8 @@ from jupyter_sky.machines.engines.controller.journal import Journal
 from jupyter_sky.machines.engines.controller.logins import LOGIN_POLL_SECONDS, LoginMonitor
 from jupyter_sky.machines.engines.node import outgoing_files
 from jupyter_sky.machines.engines.node.current_cell import CurrentCell
-from jupyter_sky.machines.engines.node.engine import import_dependencies
-from jupyter_sky.machines.engines.node.engine_process import load_config
 from jupyter_sky.machines.engines.node.keepalive import KeepAlive
 from jupyter_sky.machines.engines.node.metrics import PERIOD_SECONDS, MetricsHistory, NodeMetrics
-from jupyter_sky.machines.engines.node.overlay import FOLDER, PackageOverlay
 from jupyter_sky.machines.engines.wire.messages import (
     CellFacts,
     ClusterConfig,
@@ -428,26 +423,6 @@ def _unpack(content: bytes | memoryview) -> Content:
     return json.loads(bytes(content).decode(errors="replace"))
 
 
-def main(argv: list[str]) -> None:
-    """Start the engines at once, and the controller while they load."""
-    path = Path(argv[0])
-    config = load_config(path)
-    several = config["nodes"] - len(config.get("elsewhere", ())) > 1
-    if several:
-        import_dependencies()
-    controller = ClusterController(config, path, loaded=several)
-    try:
-        if config.get("keeps_environment"):
-            PackageOverlay(controller.directory / FOLDER).create()
-        from jupyter_sky.machines.engines.controller.hub import (
-            run_controller,  # takes long: engines start meanwhile
-        )
-
-        run_controller(controller)
-    finally:
-        controller.stop("ended")
-
-
 # -- Deadline at which a cluster ends because the day's budget is spent, in use or not ------------
 #
 # Notebooks and servers say how much longer it lasts, again and again, while any of them lives. The
@@ -640,7 +615,3 @@ class Runs:
             elif over > 0 and not run.warned:
                 run.warned = True
                 yield name, run.facts, False
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
