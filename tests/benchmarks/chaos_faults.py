@@ -204,7 +204,7 @@ def kill_watch(worker: Worker) -> None:
     def watches(process: psutil.Process) -> bool:
         with contextlib.suppress(psutil.Error):
             words, data = process.cmdline(), process.environ().get("SKY_DATA_DIR")
-            return "jupyter_sky.clouds.launches.lease_watcher" in words and data == str(worker.data)
+            return "jupyter_sky.clouds.lease_watcher" in words and data == str(worker.data)
         return False
 
     for process in worker.met(lambda: list(filter(watches, psutil.process_iter()))):

@@ -28,7 +28,7 @@ from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.decisions.optimizer.plan import Plan
 from jupyter_sky.execution.cells.request import with_settings
 from jupyter_sky.execution.clusters import cluster_launch
-from jupyter_sky.execution.clusters.values import ClusterRequest
+from jupyter_sky.execution.clusters.cluster_request import ClusterRequest
 from jupyter_sky.execution.sessions import session as sessions
 from jupyter_sky.interfaces.forms import Fields, placement_text
 from jupyter_sky.interfaces.forms.cell_line import read

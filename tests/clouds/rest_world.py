@@ -133,6 +133,6 @@ def end_lease_watchers(url: str) -> None:
     """Kill the processes that watch machines of an emulated cloud at an address."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            watches = "jupyter_sky.clouds.launches.lease_watcher" in process.cmdline()
+            watches = "jupyter_sky.clouds.lease_watcher" in process.cmdline()
             if watches and any(url in value for value in process.environ().values()):
                 process.kill()

@@ -15,7 +15,7 @@ import pytest
 from jupyter_sky import clouds
 from jupyter_sky.base.errors import SkyCancelled
 from jupyter_sky.base.settings import paths
-from jupyter_sky.clouds.launches.account_setup import setup_names
+from jupyter_sky.clouds.account_setup import setup_names
 from jupyter_sky.interfaces.api.guided_setup import GuidedSetup, policy_text
 from jupyter_sky.knowledge.tracker.account_quotas import read_quotas
 from tests.clouds.aws_cases import account_fixture, ec2_fixture, use

@@ -10,7 +10,7 @@ import pytest
 
 from jupyter_sky.clouds import power_off_note
 from jupyter_sky.clouds.launches import lease_watch
-from jupyter_sky.clouds.launches.lease_watcher import SILENT_SECONDS, LeaseWatch
+from jupyter_sky.clouds.lease_watcher import SILENT_SECONDS, LeaseWatch
 from jupyter_sky.clouds.provider.values import Machine
 
 NOW = 1000.0

@@ -21,10 +21,10 @@ from jupyter_sky.clouds.gcp.driver import Gcp
 from jupyter_sky.clouds.launches import ssh_slot, stopped_machines
 from jupyter_sky.clouds.launches.cloud_init import move_pinned_keys
 from jupyter_sky.clouds.launches.lease_watch import is_watched
-from jupyter_sky.clouds.launches.lease_watcher import SILENT_SECONDS, LeaseWatch
 from jupyter_sky.clouds.launches.machine_records import launch_records
 from jupyter_sky.clouds.launches.retries import RetryingCaller
 from jupyter_sky.clouds.launches.ssh_slot import Slot
+from jupyter_sky.clouds.lease_watcher import SILENT_SECONDS, LeaseWatch
 from jupyter_sky.clouds.provider.protocol import Provider
 from jupyter_sky.clouds.provider.values import Machine
 from tests.clouds import azure_requests, gcp_requests

@@ -21,8 +21,8 @@ from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.store.store import ClusterRow, Store
 from jupyter_sky.execution.clusters import cluster_launch
 from jupyter_sky.execution.clusters.budget_monitor import LEAD_SECONDS
+from jupyter_sky.execution.clusters.cluster_request import ClusterRequest
 from jupyter_sky.execution.clusters.clusters import ClusterRegistry
-from jupyter_sky.execution.clusters.values import ClusterRequest
 from jupyter_sky.knowledge.ledger import budget
 from jupyter_sky.knowledge.ledger.ledger import Ledger
 from jupyter_sky.machines.provisioner import Report

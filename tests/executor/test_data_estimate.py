@@ -13,7 +13,7 @@ from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests.dag.graph import Data
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.decisions.optimizer.planner import plan
-from jupyter_sky.execution.clusters.values import data_settings
+from jupyter_sky.execution.clusters.cluster_request import data_settings
 from jupyter_sky.execution.files.data_estimate import (
     area_names,
     estimate_data,

@@ -13,8 +13,8 @@ from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.store.store import Store
 from jupyter_sky.execution.clusters import cluster_launch
 from jupyter_sky.execution.clusters.cluster_launch import _LaunchAttempt
+from jupyter_sky.execution.clusters.cluster_request import ClusterRequest
 from jupyter_sky.execution.clusters.clusters import ClusterRegistry
-from jupyter_sky.execution.clusters.values import ClusterRequest
 from jupyter_sky.machines.engines.client.connection import ClusterConnection
 from jupyter_sky.machines.provisioner import _bring_up, provision
 from tests.conftest import nothing_left

@@ -22,7 +22,7 @@ from jupyter_sky.execution.cells.recovery_places import (
     order_requests,
     seen_events,
 )
-from jupyter_sky.execution.clusters.values import ClusterRequest
+from jupyter_sky.execution.clusters.cluster_request import ClusterRequest
 from jupyter_sky.knowledge.lifetimes.observations import Happening, Seen, find_stays
 from jupyter_sky.knowledge.lifetimes.recovery import STRATEGIES, Broker, IndexStrategy, SpotPlace
 from jupyter_sky.knowledge.tracker.observations import Observation

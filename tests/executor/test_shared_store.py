@@ -23,8 +23,8 @@ from jupyter_sky.clouds import Machine
 from jupyter_sky.clouds.launches.machine_records import launch_records
 from jupyter_sky.execution.clusters import stopped_clusters
 from jupyter_sky.execution.clusters.cluster_launch import await_other_launch
+from jupyter_sky.execution.clusters.cluster_request import ClusterRequest
 from jupyter_sky.execution.clusters.clusters import ClusterRegistry
-from jupyter_sky.execution.clusters.values import ClusterRequest
 from jupyter_sky.execution.sessions.reaper import reap_machines
 from jupyter_sky.knowledge.ledger import budget
 

@@ -67,7 +67,7 @@ def end_watches(data: Path) -> None:
     """End the process that watches leases, which looks twice a minute whether it is needed."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            is_watch = "jupyter_sky.clouds.launches.lease_watcher" in process.cmdline()
+            is_watch = "jupyter_sky.clouds.lease_watcher" in process.cmdline()
             if is_watch and process.environ().get("SKY_DATA_DIR") == str(data):
                 process.kill()
                 process.wait(10)

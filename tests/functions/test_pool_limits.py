@@ -16,8 +16,8 @@ from jupyter_sky.base.errors import SkyBootstrapError, SkyNoOffer
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.execution.clusters.cluster_request import ClusterRequest
 from jupyter_sky.execution.clusters.clusters import ClusterRegistry
-from jupyter_sky.execution.clusters.values import ClusterRequest
 from jupyter_sky.execution.functions.pools import autoscaler
 from jupyter_sky.execution.functions.pools.compute import Compute
 from jupyter_sky.execution.functions.pools.launch import ClusterLauncher

@@ -23,8 +23,8 @@ from jupyter_sky.base.store.store import ClusterRow
 from jupyter_sky.clouds.provider.values import Machine
 from jupyter_sky.execution.clusters.cluster import essential_machines, is_intended
 from jupyter_sky.execution.clusters.cluster_records import _filter_ended, observed_ends
+from jupyter_sky.execution.clusters.cluster_request import ClusterRequest
 from jupyter_sky.execution.clusters.lost_machines import without_machine
-from jupyter_sky.execution.clusters.values import ClusterRequest
 from jupyter_sky.execution.functions.pools.launch import ClusterLauncher
 from jupyter_sky.execution.functions.pools.replacement import (
     MAX_IN_VAIN,

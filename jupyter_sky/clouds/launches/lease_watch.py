@@ -41,4 +41,4 @@ def start_watch(order: LaunchRequest) -> None:
 
 def start_watch_process() -> None:
     """Start the process that watches, which ends at once where another one does."""
-    start_background_process(["-P", "-m", f"{__package__}.lease_watcher"], Sky.load())
+    start_background_process(["-P", "-m", "jupyter_sky.clouds.lease_watcher"], Sky.load())

@@ -22,6 +22,7 @@ from jupyter_sky.base.errors import (
     SkyUsageError,
 )
 from jupyter_sky.base.translation import _
+from jupyter_sky.execution.cells.sending import Replies, Sending
 from jupyter_sky.execution.checkpoints.leave_watch import SkyLeaving
 from jupyter_sky.execution.checkpoints.places import SaveNumber
 from jupyter_sky.execution.checkpoints.state import (
@@ -29,8 +30,8 @@ from jupyter_sky.execution.checkpoints.state import (
     FOLDER_VARIABLE,
     GENERATION_VARIABLE,
 )
+from jupyter_sky.execution.clusters.cluster_request import ClusterRequest, Placement
 from jupyter_sky.execution.clusters.machine_notices import Notices
-from jupyter_sky.execution.clusters.values import ClusterRequest, Placement, Replies, Sending
 from jupyter_sky.execution.files.file_targets import (
     FoundFiles,
     RemoteFile,

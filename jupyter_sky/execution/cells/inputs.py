@@ -19,7 +19,7 @@ from jupyter_sky.execution.cells.cell_names import (
     reads_all_results,
 )
 from jupyter_sky.execution.cells.notebook_history import NO_HISTORY, NotebookHistory
-from jupyter_sky.execution.clusters.values import Sending
+from jupyter_sky.execution.cells.sending import Sending
 from jupyter_sky.execution.files.transfer import RemoteValue, is_inline, sent_digest
 from jupyter_sky.machines.engines.wire.auto_inputs import AutoInput
 from jupyter_sky.machines.engines.wire.code_sources import with_sources

@@ -13,7 +13,8 @@ from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches.launch_support import runs_here
 from jupyter_sky.execution.cells.cell_names import is_result
 from jupyter_sky.execution.cells.magic_code import parse_cell
-from jupyter_sky.execution.clusters.values import Placement, Replies, Sending
+from jupyter_sky.execution.cells.sending import Replies, Sending
+from jupyter_sky.execution.clusters.cluster_request import Placement
 from jupyter_sky.execution.files import transfer
 from jupyter_sky.execution.files.transfer import RemoteValue
 from jupyter_sky.execution.files.transfer_progress import TransferReporter, format_size

@@ -39,16 +39,10 @@ from jupyter_sky.execution.cells.replay import replay_unfinished
 from jupyter_sky.execution.cells.request import CellPosition, parse_ranks, with_settings
 from jupyter_sky.execution.cells.run_monitor import MonitorCallbacks, RunMonitor
 from jupyter_sky.execution.cells.run_record import RunRecord, waiting_row
+from jupyter_sky.execution.cells.sending import Replies, Reply, Sending
 from jupyter_sky.execution.cells.untrusted_output import InertDisplay, mark_untrusted
 from jupyter_sky.execution.clusters.cluster_records import describe_place
-from jupyter_sky.execution.clusters.values import (
-    ClusterRequest,
-    Placement,
-    Replies,
-    Reply,
-    RunLimits,
-    Sending,
-)
+from jupyter_sky.execution.clusters.cluster_request import ClusterRequest, Placement, RunLimits
 from jupyter_sky.execution.display import Display, RunStatus, Stage
 from jupyter_sky.execution.files import transfer
 from jupyter_sky.execution.files.cell_data import CellData

@@ -22,7 +22,7 @@ from jupyter_sky.clouds.launches.cloud_init import lease_duration
 from jupyter_sky.clouds.launches.launch_records import installation_id
 from jupyter_sky.execution.clusters.cluster import ClusterHandle
 from jupyter_sky.execution.clusters.cluster_records import ClusterRecords
-from jupyter_sky.execution.clusters.values import ClusterRequest
+from jupyter_sky.execution.clusters.cluster_request import ClusterRequest
 from jupyter_sky.knowledge.ledger import reservations
 from jupyter_sky.knowledge.ledger.baseline import PendingBaseline
 from jupyter_sky.knowledge.ledger.billing import cluster_price

@@ -39,7 +39,7 @@ from jupyter_sky.execution.clusters.cluster_launch import (
     launch_cluster,
 )
 from jupyter_sky.execution.clusters.cluster_records import ClusterRecords
-from jupyter_sky.execution.clusters.values import ClusterRequest
+from jupyter_sky.execution.clusters.cluster_request import ClusterRequest
 from jupyter_sky.machines.provisioner import Report
 from jupyter_sky.machines.services.requests import start_engine
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from jupyter_sky.base.errors import SkyError, SkyUsageError
 from jupyter_sky.base.requests.cell_options.values import SCRATCH
 from jupyter_sky.base.translation import _
-from jupyter_sky.execution.clusters.values import Placement
+from jupyter_sky.execution.clusters.cluster_request import Placement
 from jupyter_sky.execution.files.fetched_files import FetchedFiles
 from jupyter_sky.execution.files.file_targets import choose_targets, plan_copies
 from jupyter_sky.execution.files.file_transfer import FileSource, copy_files

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jupyter_sky.execution.clusters.cluster import ClusterHandle
-    from jupyter_sky.execution.clusters.values import Placement
+    from jupyter_sky.execution.clusters.cluster_request import Placement
     from jupyter_sky.knowledge.catalog.catalog import Catalog
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jupyter_sky.execution.clusters.cluster import ClusterHandle
-    from jupyter_sky.execution.clusters.values import Placement
+    from jupyter_sky.execution.clusters.cluster_request import Placement
 
 ANSWER_SECONDS = 20.0
 """Time for the answer of an engine, which waits for a few seconds itself."""

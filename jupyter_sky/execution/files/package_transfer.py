@@ -32,7 +32,7 @@ from jupyter_sky.machines.packages.plan import (
 )
 
 if TYPE_CHECKING:
-    from jupyter_sky.execution.clusters.values import Placement
+    from jupyter_sky.execution.clusters.cluster_request import Placement
 
 
 class PackageTransfer:

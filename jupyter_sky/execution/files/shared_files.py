@@ -15,7 +15,7 @@ from jupyter_sky.machines.storage.stores.listing import Manifest
 from jupyter_sky.machines.storage.stores.uri import StorageUri
 
 if TYPE_CHECKING:
-    from jupyter_sky.execution.clusters.values import Placement
+    from jupyter_sky.execution.clusters.cluster_request import Placement
 
 FOLDER = ".sky-sync"
 """Link in the working folder to files that have come and are not in their places yet."""

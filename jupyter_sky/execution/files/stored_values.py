@@ -37,7 +37,7 @@ from jupyter_sky.machines.storage.transfers.transfer import Transfer
 from jupyter_sky.machines.storage.transfers.transfer_values import TransferOptions
 
 if TYPE_CHECKING:
-    from jupyter_sky.execution.clusters.values import Placement
+    from jupyter_sky.execution.clusters.cluster_request import Placement
 
 HEADER_BYTES = 4096
 """Most bytes that are read for the first line of an object."""

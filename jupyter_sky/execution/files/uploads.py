@@ -39,7 +39,7 @@ from jupyter_sky.machines.storage.transfers.transfer import Transfer
 from jupyter_sky.machines.storage.transfers.transfer_values import TransferOptions
 
 if TYPE_CHECKING:
-    from jupyter_sky.execution.clusters.values import Placement
+    from jupyter_sky.execution.clusters.cluster_request import Placement
     from jupyter_sky.machines.storage.stores.part_worker import Worker
 
 

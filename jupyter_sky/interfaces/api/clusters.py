@@ -337,7 +337,7 @@ def setup(cloud: str | None = None) -> Table:
     >>> sky.setup("aws")  # doctest: +SKIP
     """
     from jupyter_sky.base.concurrency import run_parallel
-    from jupyter_sky.clouds.launches.account_setup import DONE, setup_names, setup_steps
+    from jupyter_sky.clouds.account_setup import DONE, setup_names, setup_steps
 
     check_setup_name(cloud)
     names = [cloud] if cloud else setup_names()
@@ -350,7 +350,7 @@ def setup(cloud: str | None = None) -> Table:
 
 def check_setup_name(cloud: str | None) -> None:
     """Raise SkyUsageError for a cloud that has no setup, with the nearest as hint."""
-    from jupyter_sky.clouds.launches.account_setup import setup_names
+    from jupyter_sky.clouds.account_setup import setup_names
 
     if cloud and cloud not in (names := setup_names()):
         raise SkyUsageError(

@@ -94,7 +94,7 @@ def _data_settings(
     """Return the settings by which a plan counts the data of a cell."""
     if not listed and not options.uploads:
         return {}
-    from jupyter_sky.execution.clusters.values import data_settings
+    from jupyter_sky.execution.clusters.cluster_request import data_settings
     from jupyter_sky.execution.files.data_estimate import area_names, planned_data
     from jupyter_sky.machines.storage.stores.uri import StorageUri
 

@@ -33,7 +33,7 @@ from jupyter_sky.decisions.search.measurement import Measurement, Trial
 from jupyter_sky.decisions.search.space import Point
 from jupyter_sky.execution.cells.request import CellPosition
 from jupyter_sky.execution.cells.run import SkyRun
-from jupyter_sky.execution.clusters.values import ClusterRequest
+from jupyter_sky.execution.clusters.cluster_request import ClusterRequest
 from jupyter_sky.execution.sessions.session import Session
 from jupyter_sky.knowledge import catalog, tracker
 from jupyter_sky.knowledge.lifetimes.priors import spot_lifetimes

@@ -181,7 +181,7 @@ def bring_to_nodes(
         A machine could not get them.
     """
     from jupyter_sky.base.settings.settings import Sky
-    from jupyter_sky.execution.clusters.values import Placement
+    from jupyter_sky.execution.clusters.cluster_request import Placement
     from jupyter_sky.execution.files.data_estimate import check_cell_residency
     from jupyter_sky.execution.files.datasets import bring_data
     from jupyter_sky.execution.files.transfer_progress import TransferReporter

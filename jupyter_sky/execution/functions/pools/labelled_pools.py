@@ -13,7 +13,7 @@ from jupyter_sky.base.requests.resources import Resources, parse_duration
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.cells.request import with_settings
-from jupyter_sky.execution.clusters.values import ClusterRequest
+from jupyter_sky.execution.clusters.cluster_request import ClusterRequest
 from jupyter_sky.execution.functions.calls.active_pools import active_pools
 from jupyter_sky.execution.functions.images.specs import Nodes
 from jupyter_sky.execution.functions.pools.compute import Compute

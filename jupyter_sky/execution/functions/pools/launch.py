@@ -18,7 +18,7 @@ from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _, ngettext
 from jupyter_sky.execution.cells.recovery_places import launchable_offers, narrow
 from jupyter_sky.execution.cells.request import apply_settings
-from jupyter_sky.execution.clusters.values import ClusterRequest
+from jupyter_sky.execution.clusters.cluster_request import ClusterRequest
 from jupyter_sky.execution.functions.images.specs import Nodes, Spec
 from jupyter_sky.execution.functions.pools.replacement import Search, lost_scope, near, searches
 from jupyter_sky.knowledge.ledger.ledger import format_rate

@@ -34,7 +34,7 @@ from jupyter_sky.clouds.launches.launch_support import runs_here
 from jupyter_sky.decisions.optimizer.plan import Plan
 from jupyter_sky.execution.cells.earlier_run import EarlierRun
 from jupyter_sky.execution.cells.run import SkyRun
-from jupyter_sky.execution.clusters.values import ClusterRequest
+from jupyter_sky.execution.clusters.cluster_request import ClusterRequest
 from jupyter_sky.execution.sessions.session import Session
 from jupyter_sky.knowledge import tracker
 from jupyter_sky.machines.storage.stores.places import place_of

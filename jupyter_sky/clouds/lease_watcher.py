@@ -6,7 +6,7 @@ lease is over; it goes on when the notebook ends, and ends with the last of thes
 this machine is switched off meanwhile, the next notebook that is opened reaps. Of machines that
 were stopped by a request, on any cloud, it keeps the end of the lease.
 
-Run it as ``python -m jupyter_sky.clouds.launches.lease_watcher``.
+Run it as ``python -m jupyter_sky.clouds.lease_watcher``.
 """
 
 from __future__ import annotations
