@@ -62,10 +62,10 @@ PARTS: dict[str, tuple[str, str, Callable]] = {
     "price_structure": ("model", "TransferRows._size", _always_pairs),
     "label_filter": ("bounds", "DeadlineSearch._filter_labels", _nothing),
     "lagrangian": ("bounds", "priced_plans", _no_plans),
-    "time_expansion": ("constrained_solver", "bound_over_times", _same_bound),
+    "time_expansion": ("solve", "bound_over_times", _same_bound),
     "fork_join": ("bounds", "DeadlineSearch.solve_branches", _nothing),
-    "relaxation": ("constrained_solver", "solve_relaxation", _nothing),
-    "neighbourhoods": ("constrained_solver", "_search_neighbourhoods", _nothing),
+    "relaxation": ("solve", "solve_relaxation", _nothing),
+    "neighbourhoods": ("solve", "_search_neighbourhoods", _nothing),
     "reduced_costs": ("bounds", "DeadlineSearch.drop_labels", _nothing),
 }
 

@@ -182,15 +182,21 @@ def top_names() -> list[str]:
 
 
 def single_importer_modules() -> list[str]:
-    """Return modules with one importer, in the same folder, each with it."""
+    """Return modules with one importer, in the same folder, each with it.
+
+    A module of public names has its users for importers, too.
+    """
     importers: dict[str, set[str]] = defaultdict(set)
     for module, those in all_imports().items():
         for imported in those:
             importers[imported].add(module)
+    for package in (*PUBLIC, *FOR_EXTENDERS):
+        for imported in exported_names(package).values():
+            importers[imported].add("users")
     return [
         f"{module} <- {only}"
         for module, (only, *others) in sorted(importers.items())
-        if not others and module_path(module).parent == module_path(only).parent
+        if not others and only != "users" and module_path(module).parent == module_path(only).parent
     ]
 
 

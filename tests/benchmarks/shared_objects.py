@@ -37,7 +37,7 @@ def say(text: str) -> None:
 @contextlib.contextmanager
 def own_server() -> Iterator[dict[str, Any]]:
     """A server of ours, started by its first client as on a cluster; yields a topology."""
-    from jupyter_sky.machines.engines.controller.shared_state_process import SharedStateProcess
+    from jupyter_sky.machines.engines.controller.controller import SharedStateProcess
     from jupyter_sky.machines.engines.node.instance import InstanceInfo
 
     server, over = SharedStateProcess(), threading.Event()

@@ -19,7 +19,7 @@ from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.aws.driver import Aws
 from jupyter_sky.clouds.launches.base import TAGS, CloudError, LaunchRequest, Machine, MachineConfig
-from jupyter_sky.clouds.launches.operations import launch_machines
+from jupyter_sky.clouds.launches.launcher import launch_machines
 from tests.conftest import wait_until
 from tests.emulators.ec2 import Ec2
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from jupyter_sky.clouds.gcp.driver import Gcp
-from jupyter_sky.clouds.launches.operations import launch_machines
+from jupyter_sky.clouds.launches.launcher import launch_machines
 from tests.clouds.gcp_requests import machine_config, order, use
 from tests.emulators.gce import Compute
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from jupyter_sky.base.settings.settings import Sky
-from jupyter_sky.clouds.launches.operations import launch_machines
+from jupyter_sky.clouds.launches.launcher import launch_machines
 from jupyter_sky.clouds.launches.retries import RetryingCaller
 from jupyter_sky.clouds.provider import LaunchRequest, Machine, MachineConfig
 

@@ -23,7 +23,7 @@ from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.aws.driver import Aws
 from jupyter_sky.clouds.launches import cloud_init
 from jupyter_sky.clouds.launches.base import TAGS, Machine
-from jupyter_sky.clouds.launches.operations import launch_machines
+from jupyter_sky.clouds.launches.launcher import launch_machines
 from tests.clouds.aws_cases import (  # noqa: F401 fixtures
     REGION,
     account_fixture,

@@ -14,7 +14,7 @@ import pytest
 from jupyter_sky.clouds.aws import clients
 from jupyter_sky.clouds.aws.driver import Aws
 from jupyter_sky.clouds.aws.errors import TABLE
-from jupyter_sky.clouds.launches.operations import delete_unused_resources
+from jupyter_sky.clouds.launches.launcher import delete_unused_resources
 from tests.clouds.aws_cases import (  # noqa: F401 fixtures
     REGION,
     account_fixture,

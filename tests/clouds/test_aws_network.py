@@ -15,7 +15,7 @@ from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.aws import driver as images
 from jupyter_sky.clouds.aws import network
 from jupyter_sky.clouds.aws.driver import Aws
-from jupyter_sky.clouds.launches.operations import delete_unused_resources, launch_machines
+from jupyter_sky.clouds.launches.launcher import delete_unused_resources, launch_machines
 from tests.clouds.aws_cases import (  # noqa: F401 fixtures
     REGION,
     account_fixture,

@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_sky.clouds.azure import requests
 from jupyter_sky.clouds.azure.driver import Azure
-from jupyter_sky.clouds.launches.operations import delete_unused_resources, launch_machines
+from jupyter_sky.clouds.launches.launcher import delete_unused_resources, launch_machines
 from jupyter_sky.clouds.provider.naming import parse_rank
 from tests.clouds.azure_requests import (
     GROUP,

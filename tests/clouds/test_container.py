@@ -22,9 +22,9 @@ from jupyter_sky.base.remote import ssh
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
-from jupyter_sky.clouds import container, container_program
-from jupyter_sky.clouds.container import Container
-from jupyter_sky.clouds.container_program import ContainerProgram
+from jupyter_sky.clouds import container
+from jupyter_sky.clouds import container as container_program
+from jupyter_sky.clouds.container import Container, ContainerProgram
 from jupyter_sky.clouds.launches.machine_slices import slice_sizes
 from jupyter_sky.clouds.local import machine_size
 from jupyter_sky.clouds.provider import ProviderError

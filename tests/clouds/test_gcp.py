@@ -10,8 +10,7 @@ import pytest
 
 from jupyter_sky.clouds.gcp import instances as machine
 from jupyter_sky.clouds.gcp.driver import Gcp
-from jupyter_sky.clouds.launches.launcher import CloudProvider
-from jupyter_sky.clouds.launches.operations import launch_machines
+from jupyter_sky.clouds.launches.launcher import CloudProvider, launch_machines
 from jupyter_sky.clouds.provider import naming
 from tests.clouds.gcp_requests import (
     DAY,

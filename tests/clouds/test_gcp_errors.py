@@ -19,7 +19,7 @@ from google.auth.exceptions import DefaultCredentialsError
 from jupyter_sky.clouds.gcp import clients, errors
 from jupyter_sky.clouds.gcp.driver import Gcp
 from jupyter_sky.clouds.gcp.errors import TABLE
-from jupyter_sky.clouds.launches.operations import launch_machines
+from jupyter_sky.clouds.launches.launcher import launch_machines
 from tests.clouds.gcp_requests import ZONE, create, machine_config, order, trouble_of, use
 from tests.emulators import gce_errors
 from tests.emulators.gce import Compute

@@ -17,8 +17,7 @@ from jupyter_sky.clouds.gcp.driver import Gcp
 from jupyter_sky.clouds.launches import self_delete
 from jupyter_sky.clouds.launches.cloud_init import NEXT_HOST_KEY
 from jupyter_sky.clouds.launches.launch_records import installation_id
-from jupyter_sky.clouds.launches.launcher import CloudProvider
-from jupyter_sky.clouds.launches.operations import launch_machines
+from jupyter_sky.clouds.launches.launcher import CloudProvider, launch_machines
 from tests.clouds.gcp_requests import OWNER, ZONE, machine_config, order, until, use
 from tests.clouds.launched_machine import needs_isolation
 from tests.emulators.fleet import Fleet

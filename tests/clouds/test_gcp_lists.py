@@ -12,7 +12,7 @@ import pytest
 from jupyter_sky.clouds.gcp import instances as machine
 from jupyter_sky.clouds.gcp.driver import Gcp
 from jupyter_sky.clouds.launches.base import TAGS
-from jupyter_sky.clouds.launches.operations import launch_machines
+from jupyter_sky.clouds.launches.launcher import launch_machines
 from tests.clouds.gcp_requests import (
     DAY,
     OWNER,

@@ -8,7 +8,7 @@ import pytest
 
 from jupyter_sky.clouds.gcp import instances as machine
 from jupyter_sky.clouds.gcp.driver import Gcp
-from jupyter_sky.clouds.launches.operations import delete_unused_resources, launch_machines
+from jupyter_sky.clouds.launches.launcher import delete_unused_resources, launch_machines
 from tests.clouds.gcp_requests import (
     OWNER,
     ZONE,

@@ -17,7 +17,7 @@ from jupyter_sky.clouds.gcp import instances
 from jupyter_sky.clouds.gcp.driver import Gcp
 from jupyter_sky.clouds.launches import lease_watch
 from jupyter_sky.clouds.launches.base import Machine
-from jupyter_sky.clouds.launches.operations import launch_machines
+from jupyter_sky.clouds.launches.launcher import launch_machines
 from jupyter_sky.clouds.provider import ProviderError
 from jupyter_sky.clouds.provider.parallel_requests import StopRequested
 from jupyter_sky.knowledge.catalog import load

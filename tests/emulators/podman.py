@@ -147,7 +147,7 @@ def image_layer() -> bytes:
 @cache
 def problem() -> str:
     """Say why no container can be started here; empty where one can."""
-    from jupyter_sky.clouds.container_program import ContainerProgram
+    from jupyter_sky.clouds.container import ContainerProgram
 
     if not shutil.which("podman"):
         return "podman is not installed"

@@ -14,7 +14,7 @@ import pytest
 import zmq
 
 from jupyter_sky.machines.engines.client.connection import ClusterConnection
-from jupyter_sky.machines.engines.controller.reserved_ports import ReservedPorts, ReservingSocket
+from jupyter_sky.machines.engines.controller.hub import ReservedPorts, ReservingSocket
 from tests.conftest import WAIT, clean, wait_until
 
 TAKER = """

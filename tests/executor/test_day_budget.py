@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky.base.store.store import Store
+from jupyter_sky.execution.clusters import budget_monitor
 from jupyter_sky.execution.sessions.session import Session
 from jupyter_sky.knowledge.ledger import budget
 from jupyter_sky.knowledge.ledger.ledger import Ledger
@@ -158,10 +159,9 @@ def test_raising_the_budget_elsewhere_moves_the_deadline(
     time.sleep(2.5)
     book.kill()
     from jupyter_sky.base.settings.settings import Sky
-    from jupyter_sky.execution.clusters import deadlines
 
     monkeypatch.setattr(budget, "GRACE_SECONDS", 1.0)
-    monkeypatch.setattr(deadlines, "UNHEARD_SECONDS", 3.0)
+    monkeypatch.setattr(budget_monitor, "UNHEARD_SECONDS", 3.0)
     monkeypatch.setenv("SKY_DATA_DIR", str(start.data))
     before = Sky._instance
     Sky.clear_instance()

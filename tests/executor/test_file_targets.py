@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky.base.errors import SkyTransferError, SkyUsageError
-from jupyter_sky.execution.files.fetched_files import FetchedFiles
+from jupyter_sky.execution.files.cell_data import FetchedFiles
 from jupyter_sky.execution.files.file_targets import (
     FoundFiles,
     RemoteFile,

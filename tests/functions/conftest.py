@@ -18,7 +18,7 @@ from jupyter_sky.execution.functions.images.specs import Worker
 from jupyter_sky.execution.functions.pools.compute import Compute
 from jupyter_sky.execution.functions.pools.pool import Pool
 from jupyter_sky.execution.sessions import session as sessions
-from jupyter_sky.machines.engines.controller.shared_state_process import SharedStateProcess
+from jupyter_sky.machines.engines.controller.controller import SharedStateProcess
 from jupyter_sky.machines.engines.node import instance
 from tests.conftest import clean
 from tests.functions.shared_state_tasks import topology

@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import asdict
 from typing import Any
 
-from jupyter_sky.machines.engines.controller.shared_state_process import SharedStateProcess
+from jupyter_sky.machines.engines.controller.controller import SharedStateProcess
 from jupyter_sky.machines.engines.node.instance import InstanceInfo
 
 

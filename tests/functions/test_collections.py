@@ -13,8 +13,8 @@ import pytest
 
 from jupyter_sky.base.errors import SkyTransferError, SkyUsageError
 from jupyter_sky.execution.functions.shared import collections
-from jupyter_sky.execution.functions.shared.key_encoding import encode_key
-from jupyter_sky.machines.engines.controller.shared_state_process import SharedStateProcess
+from jupyter_sky.execution.functions.shared.collections import encode_key
+from jupyter_sky.machines.engines.controller.controller import SharedStateProcess
 from jupyter_sky.machines.engines.node import instance
 from tests.conftest import wait_until
 from tests.functions.shared_state_tasks import output_of, topology

@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_sky.base.errors import SkySharedLost
 from jupyter_sky.execution.functions.shared import collections, shared_client
-from jupyter_sky.machines.engines.controller.shared_state_process import SharedStateProcess
+from jupyter_sky.machines.engines.controller.controller import SharedStateProcess
 from jupyter_sky.machines.engines.node import instance
 from tests.conftest import wait_until
 from tests.functions.shared_state_tasks import output_of, topology

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.execution.functions.calls.notices import restart_notice
+from jupyter_sky.execution.functions.calls.dispatch import restart_notice
 from jupyter_sky.execution.functions.pools.pool import Pool
 from tests.conftest import wait_until
 

@@ -14,7 +14,7 @@ from jupyter_sky.base.errors import SkySharedLost
 from jupyter_sky.execution.functions.shared import collections
 from jupyter_sky.execution.functions.shared.shared_state import SharedState
 from jupyter_sky.execution.functions.shared.state_copy import load_state, read_copy, write_copy
-from jupyter_sky.machines.engines.controller.shared_state_process import SharedStateProcess
+from jupyter_sky.machines.engines.controller.controller import SharedStateProcess
 from jupyter_sky.machines.engines.node import instance
 from tests.conftest import wait_until
 from tests.functions.shared_state_tasks import topology

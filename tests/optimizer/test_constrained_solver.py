@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jupyter_sky.decisions.optimizer.solver import constrained_solver
+from jupyter_sky.decisions.optimizer.solver import solve as constrained_solver
 from jupyter_sky.decisions.optimizer.solver.bounds import find_fork_join, solve_fork_join
 from jupyter_sky.decisions.optimizer.solver.evaluator import evaluate
 from jupyter_sky.decisions.optimizer.solver.problem import Objective, Problem, make_edges

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jupyter_sky.decisions.optimizer.solver import constrained_solver
+from jupyter_sky.decisions.optimizer.solver import solve as constrained_solver
 from jupyter_sky.decisions.optimizer.solver.bounds import DeadlineSearch
 from jupyter_sky.decisions.optimizer.solver.evaluator import evaluate
 from jupyter_sky.decisions.optimizer.solver.longest_paths import PathBounds, bound_paths

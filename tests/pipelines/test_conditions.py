@@ -13,7 +13,7 @@ from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
 from jupyter_sky.workflows.pipelines.notebook.cell_body import make_notebook_graph
 from jupyter_sky.workflows.pipelines.notebook.cells import read_cells
 from jupyter_sky.workflows.pipelines.notebook.links import Pipeline, link_cells
-from jupyter_sky.workflows.pipelines.run.decisions import decide
+from jupyter_sky.workflows.pipelines.run.controller import decide
 from jupyter_sky.workflows.pipelines.run.events import Event, Kind
 from jupyter_sky.workflows.pipelines.run.state import RunState, fold
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -29,10 +28,9 @@ def test_stem_is_made_a_part_of_a_file_name() -> None:
 
 
 @pytest.fixture
-def in_one_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def in_one_second(own_data: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make all runs begin in the same second, and carry out none of them."""
     sessions.close()  # of a test before: its data are elsewhere
-    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
     monkeypatch.setattr(time, "strftime", lambda *_: "0101-000000")
     for kind in (PipelineRun, BagRun):
         monkeypatch.setattr(kind, "start", lambda run, *_, **__: run)

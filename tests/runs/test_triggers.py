@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
-from jupyter_sky.workflows.pipelines.run.decisions import (
+from jupyter_sky.workflows.pipelines.run.controller import (
     decide,
     due_actions,
     find_causes,

@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_sky.base.store.store import RunRow, Store
 from jupyter_sky.execution.cells.replay import ALL_SHOWN
-from jupyter_sky.interfaces.server.notebook_runs import LEASE_SECONDS, PageClaims
+from jupyter_sky.interfaces.server.runs import LEASE_SECONDS, PageClaims
 from jupyter_sky.interfaces.server.service import SkyService
 from jupyter_sky.interfaces.widgets.status_line import CARD_MIME
 from tests.server.conftest import Refused

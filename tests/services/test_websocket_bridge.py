@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.machines.services.managed_channel import WebSocketBridge as Bridge
+from jupyter_sky.machines.services.spark_session import WebSocketBridge as Bridge
 from tests.conftest import wait_until
 from tests.emulators.connect_server import BRIDGE_PATH, WebSocketBridge
 from tests.emulators.server import write_authority

@@ -228,7 +228,7 @@ def test_pages(store: AzureStore, service: Any) -> None:
 
 
 def _pages(store: AzureStore, size: int) -> Iterator[list[str]]:
-    from jupyter_sky.machines.storage.stores.azure_listing import parse_blobs
+    from jupyter_sky.machines.storage.stores.azure import parse_blobs
 
     query, marker = {"restype": "container", "comp": "list", "maxresults": str(size)}, ""
     while True:

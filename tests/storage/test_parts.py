@@ -19,8 +19,8 @@ from jupyter_sky.machines.storage.stores.part_worker import PartOutcome
 from jupyter_sky.machines.storage.stores.parts import choose_part_size, part_count, part_span
 from jupyter_sky.machines.storage.stores.retries import backoff
 from jupyter_sky.machines.storage.stores.store import MIB, Capability, Part, Span, StoredObject
-from jupyter_sky.machines.storage.transfers.flights import Parallelism
 from jupyter_sky.machines.storage.transfers.movers import CopyMover
+from jupyter_sky.machines.storage.transfers.transfer import Parallelism
 
 from .memory_store import MemoryStore
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.base.store import sqlite_errors
+from jupyter_sky.base.store import database
 from jupyter_sky.base.store.store import Store
 from tests.store.rows import CLUSTER
 
@@ -22,4 +22,4 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def short_lock_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_errors, "LOCK_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(database, "LOCK_TIMEOUT_SECONDS", 0.3)

@@ -95,7 +95,7 @@ def test_one_bad_observation_keeps_the_others_out(tracker: Tracker) -> None:
 def test_a_locked_store_delays_the_record_and_not_the_launch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jupyter_sky.base.store.sqlite_errors.LOCK_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr("jupyter_sky.base.store.database.LOCK_TIMEOUT_SECONDS", 0.2)
     store = Store.open(tmp_path)
     tracker = Tracker(store.database)
     with locked(tmp_path / "sky.db"):

@@ -19,15 +19,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jupyter_sky.base.errors import SkyStoreError
-from jupyter_sky.base.store import sqlite_errors
-from jupyter_sky.base.store.sqlite_errors import (
-    BUSY_CODES,
-    CORRUPT_CODES,
-    UNWRITABLE_CODES,
-    primary_code,
-    store_error,
-    unrecorded_error,
-)
 from jupyter_sky.base.translation import _
 
 _RETRY_SECONDS = 0.05  # that one statement waits while writes are queued already
@@ -255,7 +246,7 @@ class Database:
                     counts = changed if job is current else counts
         finally:
             if retrying:
-                self._db.execute(_busy_timeout(sqlite_errors.LOCK_TIMEOUT_SECONDS))
+                self._db.execute(_busy_timeout(LOCK_TIMEOUT_SECONDS))
         return counts
 
     @contextlib.contextmanager
@@ -327,7 +318,7 @@ WAL needs that (sqlite.org/wal.html: "all processes using a database must be on 
 
 def open_file(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
     """Open the file; SQLite does not wait by itself while a journal changes to WAL."""
-    deadline = time.monotonic() + sqlite_errors.LOCK_TIMEOUT_SECONDS
+    deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
     while True:
         try:
             return _open(path, migrations)
@@ -374,7 +365,7 @@ def _create(path: Path) -> None:
 def _connect(path: str, uri: bool = False) -> sqlite3.Connection:
     return sqlite3.connect(
         path,
-        timeout=sqlite_errors.LOCK_TIMEOUT_SECONDS,
+        timeout=LOCK_TIMEOUT_SECONDS,
         isolation_level=None,
         check_same_thread=False,
         uri=uri,
@@ -484,3 +475,53 @@ def open_in_memory(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
         memory = _connect(":memory:")
     _migrate(memory, migrations)
     return memory
+
+
+# -- Errors of SQLite: their codes, and the errors that users are shown in their place ------------
+
+LOCK_TIMEOUT_SECONDS = 3.0
+"""Time that one statement waits for another process."""
+CORRUPT_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+BUSY_CODES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+UNWRITABLE_CODES = {
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+}
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """Return the primary result code, which is the low byte of an extended one."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
+def unrecorded_error(why: str) -> SkyStoreError:
+    """Return the error of a durable write that is not possible now."""
+    return SkyStoreError(
+        _(
+            "the store cannot be written now ({why}); what costs money is not started unrecorded"
+        ).format(why=why),
+        hint=_(
+            "make room on its disk, close what holds it, or set another folder: SKY_DATA_DIR=..."
+        ),
+    )
+
+
+def store_error(error: sqlite3.Error, where: str = "the store") -> SkyStoreError:
+    """Return the error that users are shown in place of one of SQLite's."""
+    if primary_code(error) in BUSY_CODES:
+        hint = "another process holds it: close that one or try again"
+        return SkyStoreError(
+            _("{where} stayed locked for {lock_timeout_seconds:.0f} s").format(
+                where=where, lock_timeout_seconds=LOCK_TIMEOUT_SECONDS
+            ),
+            hint=hint,
+        )
+    if primary_code(error) in CORRUPT_CODES:
+        hint = "restart the kernel: the broken file is kept and a new one started"
+        return SkyStoreError(
+            _("{where} is corrupt: {error}").format(where=where, error=error), hint=hint
+        )
+    return SkyStoreError(f"{where}: {error}")

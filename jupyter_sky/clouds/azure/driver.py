@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,16 +17,22 @@ from typing import Any, ClassVar
 
 from jupyter_sky.base.clouds.facts import AzureFacts
 from jupyter_sky.base.translation import N_
-from jupyter_sky.clouds.azure import clients, errors, machine_roles, queries, requests
+from jupyter_sky.clouds.azure import clients, errors, machine_roles, requests
 from jupyter_sky.clouds.azure.clients import AzureClients
 from jupyter_sky.clouds.azure.errors import error_code
 from jupyter_sky.clouds.azure.machine_roles import MachineRoles
-from jupyter_sky.clouds.azure.polling import polling_method
 from jupyter_sky.clouds.launches.catalog_provider import CatalogProvider
 from jupyter_sky.clouds.provider.classification import ErrorTable, ProviderError
-from jupyter_sky.clouds.provider.naming import TOKEN, group_ids, split_id
+from jupyter_sky.clouds.provider.naming import (
+    OWNER,
+    TOKEN,
+    group_ids,
+    parse_rank,
+    split_id,
+    tagged_machine,
+)
 from jupyter_sky.clouds.provider.parallel_requests import pause, send_parallel
-from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig, MachineState
 from jupyter_sky.knowledge.tracker.quotas import AccountQuota
 
 LAUNCH_GRACE_SECONDS = 900.0
@@ -121,7 +127,7 @@ class Azure(AzureFacts, CatalogProvider):
             raise
         ids = [seen.id for seen in found]
         machine_roles.schedule_deallocation(account, request.offer.region, ids, config.lease_end)
-        return [queries.parse_machine(group, seen, "", "") for seen in found]
+        return [parse_machine(group, seen, "", "") for seen in found]
 
     def _make_group(
         self, account: AzureClients, order: LaunchRequest, config: MachineConfig, stop: Event
@@ -161,10 +167,10 @@ class Azure(AzureFacts, CatalogProvider):
         account = self._current_account()
         groups = [
             group.name
-            for group in queries.list_groups(account, owner, token)
+            for group in list_groups(account, owner, token)
             if regions is None or group.location in regions
         ]
-        calls = [partial(queries.list_members, account, name) for name in groups]
+        calls = [partial(list_members, account, name) for name in groups]
         found = send_parallel(calls, self.is_transient)
         return [machine for members in found for machine in members if machine.state != "ended"]
 
@@ -176,7 +182,7 @@ class Azure(AzureFacts, CatalogProvider):
         """
         account = self._current_account()
         calls = [
-            partial(queries.describe_members, account, group, [f"{group}/{name}" for name in names])
+            partial(describe_members, account, group, [f"{group}/{name}" for name in names])
             for group, names in group_ids(ids).items()
         ]
         return [one for found in send_parallel(calls, self.is_transient) for one in found]
@@ -218,14 +224,14 @@ class Azure(AzureFacts, CatalogProvider):
     ) -> list[str]:
         """Delete the groups without a machine, with the disks and addresses in them."""
         account, gone = self._current_account(), []
-        for group in queries.list_groups(account, owner):
+        for group in list_groups(account, owner):
             made = group.tags.get(requests.CREATED_TAG, "")
             elsewhere = regions is not None and group.location not in regions
             if elsewhere or group.tags.get(TOKEN) in alive:
                 continue
             if not made.isdigit() or time.time() - int(made) < LAUNCH_GRACE_SECONDS:
                 continue
-            if all(one.state == "ended" for one in queries.list_members(account, group.name)):
+            if all(one.state == "ended" for one in list_members(account, group.name)):
                 _delete_group(account, group.name)
                 gone.append(f"resource group {group.name} in {group.location}")
         return gone
@@ -356,7 +362,7 @@ class GroupLaunch:
             seen = read(self.group, name, expand="instanceView")
         if seen.properties.provisioning_state != "Failed":
             return seen
-        failed = queries.provisioning_error(seen)
+        failed = provisioning_error(seen)
         code, message = failed or ("ProvisioningFailed", "the machine was not made")
         raise ProvisioningFailed(ProviderError(message, code=code))
 
@@ -497,3 +503,153 @@ def _read_region(account: AzureClients, region: str) -> Iterator[AccountQuota]:
             "azure", title or name, float(usage.limit), "vcpus", region, families, spot,
             AzureFacts.quota_page,
         )  # fmt: skip
+
+
+# -- Polling of Azure's long-running operations, with cancellation --------------------------------
+
+
+def polling_method(halt: Event, longest: float) -> Any:
+    """Return a polling method of the SDK.
+
+    Parameters
+    ----------
+    halt
+        Set when nobody waits any more.
+    longest
+        Most seconds between two looks at the operation.
+    """
+    from azure.mgmt.core.polling.arm_polling import ARMPolling
+
+    class Polling(ARMPolling):
+        first: Any = None
+
+        def initialize(
+            self, client: Any, initial_response: Any, deserialization_callback: Any
+        ) -> None:
+            super().initialize(client, initial_response, deserialization_callback)
+            self.first = deserialization_callback(initial_response)
+
+        def _delay(self) -> None:
+            asked = self._pipeline_response.http_response.headers.get("Retry-After", "")
+            wanted = float(asked) if asked.isdigit() else longest
+            pause(halt, min(max(wanted, 0.05), longest))
+
+    return Polling(longest, retry_total=3, retry_backoff_factor=0.1)
+
+
+# -- Queries for the resource groups and machines of a subscription -------------------------------
+
+
+def list_groups(account: AzureClients, owner: str = "", token: str = "") -> Iterator[Any]:
+    """Yield the groups of an owner or an order; Azure takes one tag at a time.
+
+    A group of somebody's own that has come to carry our tags is none of ours: groups are deleted.
+    """
+    name, value = (TOKEN, token) if token else (OWNER, owner)
+    wanted = f"tagName eq '{name}'"
+    if value:
+        wanted += " and tagValue eq '{}'".format(value[:256].replace("'", "''"))
+    for group in account.resource.resource_groups.list(filter=wanted):
+        written = group.tags or {}
+        ours = group.name == requests.group_name(written.get(TOKEN, ""))
+        if ours and (not owner or written.get(OWNER) == owner[:256]):
+            yield group
+
+
+def list_members(account: AzureClients, group: str, halt: Event | None = None) -> list[Machine]:
+    """Return the machines of a group as they are."""
+    from azure.core.exceptions import ResourceNotFoundError
+
+    try:
+        seen = list(account.compute.virtual_machines.list(group, expand="instanceView"))
+        if not seen:
+            return []
+        inside = list(account.network.network_interfaces.list(group))
+        outside = list(account.network.public_ip_addresses.list(group))
+    except ResourceNotFoundError:
+        return []
+    public = {one.id.lower(): one.properties.ip_address or "" for one in outside}
+    addresses: dict[str, tuple[str, str]] = {}
+    for interface in inside:
+        owner, ways = interface.properties.virtual_machine, interface.properties.ip_configurations
+        if owner and ways:
+            way = ways[0].properties
+            ip = way.public_ip_address.id.lower() if way.public_ip_address else ""
+            addresses[owner.id.lower()] = public.get(ip, ""), way.private_ip_address or ""
+    return [parse_machine(group, one, *addresses.get(one.id.lower(), ("", ""))) for one in seen]
+
+
+def describe_members(
+    account: AzureClients, group: str, ids: Collection[str], halt: Event | None = None
+) -> list[Machine]:
+    """Return some machines of a group as they are, and those that were taken back."""
+    from azure.core.exceptions import ResourceNotFoundError
+
+    known = {one.id.lower(): one for one in list_members(account, group)}
+    found = [known[id.lower()] for id in ids if id.lower() in known]
+    missing = [id for id in ids if id.lower() not in known]
+    if not missing:
+        return found
+    try:
+        around = account.resource.resource_groups.get(group)
+    except ResourceNotFoundError:
+        return found
+    written, about = around.tags or {}, around.properties
+    if requests.SPOT_TAG in written and about.provisioning_state != "Deleting":
+        found += [_preempted_machine(id, written) for id in missing]
+    return found
+
+
+def _preempted_machine(id: str, written: Mapping[str, str]) -> Machine:
+    return tagged_machine(
+        written,
+        id=id,
+        cloud="azure",
+        rank=parse_rank(id),
+        state="ended",
+        started=float(written.get(requests.CREATED_TAG) or 0),
+        reason="Azure took the spot machine back",
+        preempted=True,
+    )
+
+
+def parse_machine(group: str, seen: Any, address: str, private: str) -> Machine:
+    """Return a machine as Azure describes it, with its public and its private address."""
+    about, written = seen.properties, seen.tags or {}
+    codes = [status.code or "" for status in _status_codes(seen)]
+    power = next((code.partition("/")[2] for code in codes if code.startswith("PowerState/")), "")
+    reason, ended = "", False
+    if about.provisioning_state == "Failed" and power != "running":
+        ended, (_, reason) = True, provisioning_error(seen) or ("", "Azure could not make it")
+    elif about.provisioning_state == "Deleting":
+        reason = "it is being deleted"
+    elif power in ("stopping", "stopped", "deallocating", "deallocated"):
+        reason = f"it is {power}, and still costs"
+    started = about.time_created.timestamp() if about.time_created else time.time()
+    state: MachineState = "starting" if power in ("", "starting") else "running"
+    return tagged_machine(
+        written,
+        id=f"{group}/{seen.name}",
+        cloud="azure",
+        rank=parse_rank(seen.name),
+        state="ended" if ended else state,
+        started=started,
+        reason=reason,
+        address=address,
+        private=private,
+        stopped=power == "deallocated",
+    )
+
+
+def provisioning_error(seen: Any) -> tuple[str, str] | None:
+    """Return code and message of what kept a machine from being made."""
+    for status in _status_codes(seen):
+        where, _, code = (status.code or "").partition("/failed/")
+        if where == "ProvisioningState" and code:
+            return code, status.message or code
+    return None
+
+
+def _status_codes(seen: Any) -> list[Any]:
+    view = seen.properties.instance_view
+    return (view.statuses or []) if view else []

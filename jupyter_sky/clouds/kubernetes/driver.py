@@ -12,14 +12,15 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from threading import Event
 from typing import Any, ClassVar, TypeVar
 
 from jupyter_sky.base.clouds.on_premises_facts import KubernetesFacts
 from jupyter_sky.base.requests.offers import Offer
-from jupyter_sky.base.translation import N_
-from jupyter_sky.clouds.kubernetes import connection, nodes
+from jupyter_sky.base.translation import N_, _
+from jupyter_sky.clouds.kubernetes import connection
 from jupyter_sky.clouds.kubernetes.api import (
     KUBECONFIG,
     Context,
@@ -27,15 +28,6 @@ from jupyter_sky.clouds.kubernetes.api import (
     find_clusters,
     has_account,
     kubeconfig,
-)
-from jupyter_sky.clouds.kubernetes.nodes import GPU, NodeKind, Room, affinity
-from jupyter_sky.clouds.kubernetes.status import (
-    IMAGE_CODES,
-    PULL_CODES,
-    UNSCHEDULABLE,
-    find_trouble,
-    has_started,
-    parse_state,
 )
 from jupyter_sky.clouds.launches.machine_script import (
     DEFAULT_IMAGE,
@@ -49,7 +41,124 @@ from jupyter_sky.clouds.launches.rest_provider import RANK, ListedMachine, RestP
 from jupyter_sky.clouds.provider.classification import ProviderError, Refinement, group_codes
 from jupyter_sky.clouds.provider.naming import TOKEN, container_name, fit_name
 from jupyter_sky.clouds.provider.parallel_requests import StopRequested, pause, send_parallel
-from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig, MachineState
+
+# -- Reading of a pod's status: whether it runs, why it does not, and what has ended it -----------
+
+UNSCHEDULABLE = "Unschedulable"
+PULL_CODES = ("ErrImagePull", "ImagePullBackOff")
+"""Reasons of a container whose pull has failed: its cluster tries again, later each time."""
+PULL_END_SECONDS = 300.0
+"""Age of a pod that has no image by then: some five pulls have failed."""
+IMAGE_CODES = (
+    *PULL_CODES,
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+)
+"""Reasons for which a container waits that do not pass by themselves, or not always."""
+_TAKEN = (
+    "Evicted",
+    "Preempting",
+    "Preempted",
+    "NodeLost",
+    "NodeShutdown",
+    "Shutdown",
+    "Terminated",
+)
+"""Reasons of pods whose node was taken back or is lost, or that made room for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodState:
+    """State of a pod as that of a machine; see `Machine`."""
+
+    state: MachineState
+    reason: str = ""
+    preempted: bool = False
+
+
+def parse_state(pod: Mapping[str, Any]) -> PodState:
+    """Return the state of a pod, and why it has ended.
+
+    Examples
+    --------
+    >>> parse_state({"status": {"phase": "Failed", "reason": "DeadlineExceeded"}}).reason
+    'its lease is over (DeadlineExceeded)'
+    """
+    status = pod["status"]
+    phase = status.get("phase")
+    if phase in ("Succeeded", "Failed"):
+        return _parse_end(status)
+    trouble = find_trouble(pod)
+    if trouble and trouble.code in IMAGE_CODES and not _is_tried_again(trouble, status):
+        return PodState("ended", f"{trouble.code}: {trouble.message}")
+    return PodState("running" if phase == "Running" else "starting")
+
+
+def _is_tried_again(trouble: ProviderError, status: Mapping[str, Any]) -> bool:
+    """Whether a pull may still succeed; of a pod that does not say its begin, the first alone."""
+    if trouble.code not in PULL_CODES:
+        return False
+    begun = status.get("startTime")
+    if not begun:
+        return trouble.code == PULL_CODES[0]
+    return time.time() - datetime.fromisoformat(begun).timestamp() < PULL_END_SECONDS
+
+
+def _parse_end(status: Mapping[str, Any]) -> PodState:
+    reason = status.get("reason") or ""
+    disrupted = _condition(status, "DisruptionTarget")
+    if disrupted.get("status") == "True" or reason in _TAKEN:
+        words = reason or disrupted.get("reason") or ""
+        said = status.get("message") or disrupted.get("message") or ""
+        return PodState("ended", f"{words}: {said}".rstrip(": "), preempted=True)
+    if reason == "DeadlineExceeded":
+        return PodState("ended", _("its lease is over ({reason})").format(reason=reason))
+    ended = (_container(status).get("state") or {}).get("terminated") or {}
+    if ended.get("reason") == "OOMKilled":
+        return PodState("ended", _("it needed more memory than its limit (OOMKilled)"))
+    code = ended.get("exitCode")
+    text = _("its first process has ended with exit code {code}").format(code=code)
+    return PodState("ended", reason or text)
+
+
+def find_trouble(pod: Mapping[str, Any]) -> ProviderError | None:
+    """Return why a pod does not start: no node has room, or its image cannot be had.
+
+    Examples
+    --------
+    >>> full = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    >>> find_trouble({"status": {"phase": "Pending", "conditions": [full]}}).code
+    'Unschedulable'
+    """
+    status = pod["status"]
+    waiting = (_container(status).get("state") or {}).get("waiting") or {}
+    if waiting.get("reason") in IMAGE_CODES:
+        return ProviderError(waiting.get("message") or waiting["reason"], code=waiting["reason"])
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") == "False" and scheduled.get("reason") == UNSCHEDULABLE:
+        return ProviderError(scheduled.get("message") or UNSCHEDULABLE, code=UNSCHEDULABLE)
+    return None
+
+
+def has_started(pod: Mapping[str, Any]) -> bool:
+    """Whether the container of a pod runs, or has run."""
+    return pod["status"].get("phase") not in (None, "Pending")
+
+
+def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    every = status.get("conditions") or ()
+    return next((each for each in every if each["type"] == kind), {})
+
+
+def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next(iter(status.get("containerStatuses") or ()), {})
+
+
+# -- Pods of Kubernetes: each is a machine, reached by the exec channel of its cluste -------------
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -173,13 +282,13 @@ class Kubernetes(KubernetesFacts, RestProvider):
         for pod in () if self.setting("autoscaled", "") else self._running_pods(context):
             pods.setdefault(pod["spec"].get("nodeName", ""), []).append(pod)
         for node, kind in self._nodes(context):
-            yield kind, nodes.read_room(node, pods.get(node["metadata"]["name"], ()))
+            yield kind, read_room(node, pods.get(node["metadata"]["name"], ()))
 
     def _nodes(self, context: str) -> Iterator[tuple[dict[str, Any], NodeKind]]:
         pairs = [each.partition("=") for each in self.setting("node_selector", "").split(",")]
         wanted = {key.strip(): value.strip() for key, __, value in pairs if key.strip()}
         for node in self.clusters.list_all(context, "list_node"):
-            if kind := nodes.read_kind(node, wanted):
+            if kind := read_kind(node, wanted):
                 yield node, kind
 
     def _running_pods(self, context: str) -> list[dict[str, Any]]:
@@ -497,3 +606,160 @@ def split_id(id: str) -> tuple[str, str, str]:
 def read_tags(pod: Mapping[str, Any]) -> Mapping[str, str]:
     """Return what was written on a pod: annotations, as labels may not hold any text."""
     return pod["metadata"].get("annotations") or {}
+
+
+# -- Nodes of a cluster of Kubernetes as places for pods: what is free on them, and their ---------
+
+GPU = "nvidia.com/gpu"
+ARCH = "kubernetes.io/arch"
+SPOT_LABELS: Mapping[str, str] = {
+    "cloud.google.com/gke-preemptible": "true",
+    "cloud.google.com/gke-spot": "true",
+    "eks.amazonaws.com/capacityType": "SPOT",
+    "karpenter.sh/capacity-type": "spot",
+    "kubernetes.azure.com/scalesetpriority": "spot",
+    "node.kubernetes.io/lifecycle": "spot",
+}
+"""Labels, with their values, of nodes that are taken back: their cloud or autoscaler sets one."""
+GPU_LABELS = (
+    "nvidia.com/gpu.product",
+    "cloud.google.com/gke-accelerator",
+    "karpenter.k8s.aws/instance-gpu-name",
+    "skypilot.co/accelerator",
+)
+"""Labels of nodes that hold the name of their GPUs."""
+_ARCHES = {"amd64": "x86_64"}
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKind:
+    """Nodes that are equal to a pod.
+
+    Attributes
+    ----------
+    arch : str
+        ``x86_64`` or ``arm64``.
+    spot : bool
+        Whether their cloud may take them back.
+    gpu, gpu_memory
+        Canonical name of their GPUs, and GiB of each; empty and 0 without one.
+    selector : tuple
+        Labels with their values that only such nodes have.
+    """
+
+    arch: str
+    spot: bool
+    gpu: str = ""
+    gpu_memory: float = 0.0
+    selector: tuple[tuple[str, str], ...] = ()
+
+    def expressions(self) -> list[dict[str, Any]]:
+        """Return the requirements of a pod that runs on such nodes."""
+        found = [{"key": k, "operator": "In", "values": [value]} for k, value in self.selector]
+        if not self.spot:
+            found += [
+                {"key": key, "operator": "NotIn", "values": [value]}
+                for key, value in SPOT_LABELS.items()
+            ]
+        return found
+
+    def taints(self) -> list[str]:
+        """Return the keys of taints that a pod has to tolerate in order to run there."""
+        keys = [key for key, _ in self.selector if key in SPOT_LABELS]
+        return [*keys, GPU] if self.gpu else keys
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Part of a node that a pod can have: vCPUs, GiB and GPUs."""
+
+    cpus: float
+    memory: float
+    gpus: int
+
+
+def read_kind(node: Mapping[str, Any], wanted: Mapping[str, str]) -> NodeKind | None:
+    """Return the kind of a node; None for one that takes no pods of ours.
+
+    Parameters
+    ----------
+    wanted
+        Labels that a node must have.
+    """
+    labels: dict[str, str] = node["metadata"].get("labels") or {}
+    if not wanted.items() <= labels.items():
+        return None
+    spot = [(key, value) for key, value in SPOT_LABELS.items() if labels.get(key) == value]
+    arch = labels.get(ARCH, "amd64")
+    selector = [*wanted.items(), (ARCH, arch), *spot]
+    gpu, memory = "", 0.0
+    label = next((each for each in GPU_LABELS if labels.get(each)), "")
+    if label and GPU in node["status"]["allocatable"]:
+        mib = labels.get("nvidia.com/gpu.memory", "")
+        gpu, memory = read_gpu(labels[label], int(mib) / 1024 if mib.isdigit() else None)
+        selector.append((label, labels[label]))
+    kind = NodeKind(_ARCHES.get(arch, arch), bool(spot), gpu, memory, tuple(selector))
+    return kind if _takes_pods(node, kind.taints()) else None
+
+
+def _takes_pods(node: Mapping[str, Any], tolerated: Collection[str]) -> bool:
+    """Whether a node is ready, not cordoned, and has no taint that its pods do not tolerate."""
+    spec, conditions = node.get("spec") or {}, node["status"].get("conditions") or ()
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    tainted = any(
+        taint["effect"] != "PreferNoSchedule" and taint["key"] not in tolerated
+        for taint in spec.get("taints") or ()
+    )
+    return ready and not tainted and not spec.get("unschedulable")
+
+
+def read_gpu(name: str, gib: float | None = None) -> tuple[str, float]:
+    """Return the canonical name of a GPU, and the GiB of its memory.
+
+    Examples
+    --------
+    >>> read_gpu("NVIDIA-A100-SXM4-80GB"), read_gpu("nvidia-l4")
+    (('A100-80GB', 80.0), ('L4', 24.0))
+    """
+    from jupyter_sky.clouds.prices.entries import canonical_accelerator, nominal_memory
+
+    text = name.replace("-SHARED", "")
+    for cut in ("-SXM4", "-SXM5", "-SXM2", "-PCIE", "-PCIe", "-HBM3", "-HBM2e"):
+        text = text.replace(cut, "")
+    gpu = canonical_accelerator(text, gib)
+    return gpu, nominal_memory(gpu, gib) or 0.0
+
+
+def read_room(node: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Room:
+    """Return what of a node its pods leave free.
+
+    Parameters
+    ----------
+    pods
+        Those that run on it, or will.
+    """
+    from kubernetes.utils import parse_quantity
+
+    def size(amounts: Mapping[str, Any], key: str) -> float:
+        return float(parse_quantity(amounts.get(key) or 0))
+
+    taken = [each for pod in pods for each in _requests(pod)]
+    free = {
+        key: size(node["status"]["allocatable"], key) - sum(size(each, key) for each in taken)
+        for key in ("cpu", "memory", GPU)
+    }
+    return Room(free["cpu"], free["memory"] / _MIB / 1024, int(free[GPU]))
+
+
+def _requests(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield what each container of a pod has been promised."""
+    for container in pod["spec"]["containers"]:
+        yield (container.get("resources") or {}).get("requests") or {}
+
+
+def affinity(kinds: Sequence[NodeKind]) -> dict[str, Any]:
+    """Return the affinity of a pod that may run on nodes of any of some kinds."""
+    terms = [{"matchExpressions": kind.expressions()} for kind in kinds]
+    needed = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return {"nodeAffinity": needed}

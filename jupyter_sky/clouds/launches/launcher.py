@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jupyter_sky.base.concurrency import run_parallel
+from jupyter_sky.base.concurrency import run_abandonable, run_parallel
 from jupyter_sky.base.errors import (
     SkyCancelled,
     SkyClusterLost,
@@ -35,6 +35,7 @@ from jupyter_sky.clouds.launches.base import (
     Credentials,
     LaunchRequest,
     Machine,
+    MachineConfig,
     StatusCallback,
     Tick,
     no_tick,
@@ -55,7 +56,6 @@ from jupyter_sky.clouds.launches.machine_records import (
     record_contains,
     update_record,
 )
-from jupyter_sky.clouds.launches.operations import delete_unused_resources, launch_machines
 from jupyter_sky.clouds.launches.retries import RetryingCaller
 from jupyter_sky.clouds.launches.ssh_slot import Slot
 from jupyter_sky.clouds.launches.termination import (
@@ -505,3 +505,41 @@ def _address(folder: Path, machine: Machine) -> Address:
     return cloud_init.pinned_address(
         folder, machine.address, machine.user, machine.port, machine.through
     )
+
+
+# -- Launch and sweep by any `Provider`, with the parts that are the same for every cloud ---------
+
+
+def launch_machines(
+    provider: Provider, request: LaunchRequest, config: MachineConfig, tick: Tick = no_tick
+) -> list[Machine]:
+    """Launch the machines of a request in a thread, so that `tick` can give up meanwhile.
+
+    Machines that come after that are terminated.
+
+    Parameters
+    ----------
+    tick
+        Called about ten times a second; it may raise to give up.
+
+    Returns
+    -------
+    list of Machine
+        By rank.
+    """
+    launch = partial(provider.launch, request, config)
+    made = run_abandonable(launch, tick, partial(_discard_late_machines, provider))
+    return sorted(made, key=lambda machine: machine.rank)
+
+
+def _discard_late_machines(provider: Provider, machines: Sequence[Machine]) -> None:
+    with suppress(Exception):  # the reaper asks again
+        provider.terminate([machine.id for machine in machines])
+
+
+def delete_unused_resources(
+    provider: Provider, owner: str, regions: Collection[str] | None = None
+) -> list[str]:
+    """Delete what no machine of an owner uses, in some regions or all; return what it was."""
+    alive = {machine.token for machine in provider.machines(owner=owner, regions=regions)}
+    return provider.sweep(owner, alive, regions)

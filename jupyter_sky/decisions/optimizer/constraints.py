@@ -395,9 +395,7 @@ def check_demands(demands: Sequence[Any], graph: Graph) -> None:
         if not isinstance(demand, kinds):
             raise SkyUsageError(
                 _("{demand!r} is not a constraint").format(demand=demand),
-                hint=_(
-                    "one of jupyter_sky.decisions.optimizer.constraints, such as Residency('eu')"
-                ),
+                hint=_("one of sky.optimizer, such as sky.Residency('eu')"),
             )
         for name in getattr(demand, "tasks", ()):
             graph.index(name)

@@ -1,5 +1,7 @@
 """Names of `jupyter_sky.decisions.search`, each imported at its first use."""
 
+from jupyter_sky.decisions.search.api import METHODS as METHODS
+from jupyter_sky.decisions.search.api import make_method as method
 from jupyter_sky.decisions.search.bandit import CloudBandit as CloudBandit
 from jupyter_sky.decisions.search.bandit import first_budget as first_budget
 from jupyter_sky.decisions.search.bandit import round_arms as round_arms
@@ -21,8 +23,6 @@ from jupyter_sky.decisions.search.components import RBFOpt as RBFOpt
 from jupyter_sky.decisions.search.components import component as component
 from jupyter_sky.decisions.search.gaussian_process import FlatGP as FlatGP
 from jupyter_sky.decisions.search.measurement import Measurement as Measurement
-from jupyter_sky.decisions.search.methods import METHODS as METHODS
-from jupyter_sky.decisions.search.methods import method as method
 from jupyter_sky.decisions.search.offers import on_sale as on_sale
 from jupyter_sky.decisions.search.optimizer import STATISTICS as STATISTICS
 from jupyter_sky.decisions.search.optimizer import Optimizer as Optimizer

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import math
+import re
+import shlex
+import sys
 import threading
 import time
 import uuid
@@ -16,15 +20,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from jupyter_sky.base.clouds.managed_facts import MANAGED
 from jupyter_sky.base.concurrency import result_within
 from jupyter_sky.base.errors import SkyCancelled, SkyError, SkyTransferError, SkyUsageError
 from jupyter_sky.base.requests.cell_options.values import CellOptions, CellOutput
 from jupyter_sky.base.requests.resources import format_run_time
 from jupyter_sky.base.store.rows import run_label
 from jupyter_sky.base.translation import N_, _
-from jupyter_sky.execution.cells.advice import mending_line
+from jupyter_sky.clouds.launches.launch_support import runs_here
 from jupyter_sky.execution.cells.cell_recovery import CellRecovery
-from jupyter_sky.execution.cells.data_engine import await_data_engine, engine_code, run_on
 from jupyter_sky.execution.cells.engine_queue import QueueWatch
 from jupyter_sky.execution.cells.failures import RemoteFailure, rebuild_exception
 from jupyter_sky.execution.cells.inputs import collect_inputs
@@ -50,11 +54,13 @@ from jupyter_sky.execution.files.transfer import RemoteValue
 from jupyter_sky.execution.files.transfer_progress import TransferReporter
 from jupyter_sky.knowledge.catalog.price_origin import describe_origin
 from jupyter_sky.machines.engines.client.waits import wait_callback
+from jupyter_sky.machines.provisioner import Report
 
 if TYPE_CHECKING:
     from jupyter_sky.execution.cells.session_state import SessionState
     from jupyter_sky.execution.clusters.cluster import ClusterHandle
     from jupyter_sky.machines.engines.client.cell_execution import CellExecution
+    from jupyter_sky.machines.engines.wire.messages import Content
 
 
 # -- Result of a run that can be waited for -------------------------------------------------------
@@ -785,3 +791,203 @@ class ResultCollector:
             except SkyTransferError:  # it stays there, as values that are not sent at all do
                 described = cluster.connection.ask_engine(rank, "result", cell=self.cell.number)
         return RemoteValue(cluster, rank, _RESULT, described, self.trusted)
+
+
+# -- Data engine of a cell: the code that it runs, its node, and the wait until Spark is ----------
+
+
+def engine_code(code: str, options: CellOptions) -> str:
+    """Return the code that engines run: of a cell of SQL, what runs its statement.
+
+    Examples
+    --------
+    >>> engine_code("1 + 1", CellOptions())
+    '1 + 1'
+    """
+    if not options.sql:
+        return code
+    from jupyter_sky.machines.services.sql import cell_code
+
+    names = [output.name for output in options.outputs]
+    return cell_code(code, names, [value.name for value in options.inputs])
+
+
+def run_on(options: CellOptions) -> str | None:
+    """Return the ranks on which a cell runs, as ``--on`` names them; None for all.
+
+    Examples
+    --------
+    >>> run_on(CellOptions(engine="spark")), run_on(CellOptions())
+    ('0', None)
+    """
+    # the driver of a data engine is on the head node
+    return options.on or (None if options.engine is None else "0")
+
+
+def await_data_engine(cluster: ClusterHandle, options: CellOptions, report: Report) -> str:
+    """Wait until the data engine of a cell is ready, if it has one.
+
+    Returns
+    -------
+    str
+        Address of its web page on this machine; empty where it has none.
+
+    Raises
+    ------
+    SkyError
+        It cannot be started.
+    """
+    if options.engine is None:
+        return ""
+    from jupyter_sky.machines.services.requests import await_engine, check_client
+
+    if runs_here(cluster.row.cloud):
+        check_client(options.engine)
+    if cluster.row.cloud in MANAGED:  # its session was waited for as it was launched
+        if options.engine != "spark":
+            raise SkyError(
+                _("{name} is a session of {cloud}, without machines for --engine {engine}").format(
+                    name=cluster.row.name, cloud=cluster.row.cloud, engine=options.engine
+                ),
+                hint=_("take another cluster: -c NAME"),
+            )
+        return ""
+    ask = cluster.connection.ask_controller
+    facts = await_engine(ask, options.engine, partial(report, "booting"))
+    return page_link(cluster, facts)
+
+
+def page_link(cluster: ClusterHandle, facts: Content) -> str:
+    """Return the address of a data engine's web page on this machine; empty where it has none."""
+    from jupyter_sky.machines.engines.node.service_orders import page_url
+
+    port, token, path = facts.get("page", (0, "", ""))
+    if not port:
+        return ""
+    here = cluster.tunnel.forward(port) if cluster.tunnel else port
+    return page_url(here, token, path)
+
+
+# -- Advice below a remote error: the line that would mend it -------------------------------------
+
+_KNOWN_DISTRIBUTIONS = {
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "Crypto": "pycryptodome",
+    "cv2": "opencv-python",
+    "dateutil": "python-dateutil",
+    "distutils": "setuptools",
+    "dotenv": "python-dotenv",
+    "fitz": "pymupdf",
+    "git": "gitpython",
+    "OpenSSL": "pyopenssl",
+    "PIL": "pillow",
+    "pkg_resources": "setuptools",
+    "serial": "pyserial",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+"""Distributions of modules that are named otherwise, for modules that are not installed here."""
+
+
+def mending_line(described: Mapping[str, Any], local_names: Mapping[str, Any], line: str) -> str:
+    """Return the line that would mend a remote error, or an empty string.
+
+    Parameters
+    ----------
+    described
+        The engine's description of the error.
+    local_names
+        The notebook's variables.
+    line
+        The cell's own ``%%sky`` line.
+    """
+    if ["IPython.core.error", "StdinNotImplementedError"] in described.get("classes", ()):
+        return _("nobody can answer input() on a cluster: ask here, and send the answer with -i")
+    said = (described.get(key) for key in ("name", "module", "filename"))
+    name, module, filename = (each if isinstance(each, str) else "" for each in said)
+    if module and all(part.isidentifier() for part in module.split(".")):
+        return _advise_on_module(module, line)
+    if name in local_names:
+        return _line(
+            _("{name} is a local variable: add -i {name}").format(name=name), line, "-i", name
+        )
+    return _advise_on_file(filename, line) if filename else ""
+
+
+def _line(why: str, line: str, option: str, value: str) -> str:
+    """Return a reason and the cell's line with one more option; nothing where it has it."""
+    if value in re.split(r"[\s,]+", line):
+        return ""
+    return f"{why}\n    {f'%%sky {line}'.strip()} {option} {shlex.quote(value)}"
+
+
+def _advise_on_module(module: str, line: str) -> str:
+    top = module.partition(".")[0]
+    if file := next((file for file in (f"{top}.py", top) if Path(file).exists()), None):
+        return _line(
+            _("{top} is in the notebook's folder: add --sync").format(top=top), line, "--sync", file
+        )
+    if top != module:  # the package itself was found
+        return _advise_on_version(module, top, line)
+    if top in sys.stdlib_module_names:
+        return _("{top} belongs to Python, and the engine's Python was built without it").format(
+            top=top
+        )
+    package = _distribution(top) or _KNOWN_DISTRIBUTIONS.get(top, top)
+    why = _("{top} is not installed on the engine: add --pip {package}").format(
+        top=top, package=package
+    )
+    return _line(why, line, "--pip", package)
+
+
+def _advise_on_version(module: str, top: str, line: str) -> str:
+    """Advise on a module that a package here has, and that on the engine has not."""
+    from importlib import metadata
+
+    package = _distribution(top)
+    if not package or not _has_module(module):
+        return ""
+    version = metadata.version(package)
+    why = _("{package} on the engine has no {module}, unlike {version} here: add --pip").format(
+        package=package, module=module, version=version
+    )
+    return _line(why, line, "--pip", f"{package}=={version}")
+
+
+def _has_module(module: str) -> bool:
+    """Return whether a module is installed here, without an import of its packages."""
+    try:
+        spec = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        return False
+    folders = [Path(folder) for folder in (spec and spec.submodule_search_locations) or ()]
+    for part in module.split(".")[1:]:
+        found = [path for folder in folders for path in folder.glob(f"{part}*")]
+        if not any(path.name.partition(".")[0] == part for path in found):
+            return False
+        folders = [path for path in found if path.name == part]
+    return True
+
+
+def _distribution(module: str) -> str:
+    """Return the installed distribution of a module here, or nothing."""
+    from jupyter_sky.machines.packages.plan import distributions_of
+
+    return distributions_of([module]).get(module, "")
+
+
+def _advise_on_file(filename: str, line: str) -> str:
+    path = Path(filename)
+    if path.is_absolute() or not path.exists():
+        return ""
+    if not path.resolve().is_relative_to(Path.cwd().resolve()):
+        return _(
+            "{filename} lies outside the notebook's folder, and only files below "
+            "it are sent: copy it there, or read it here and send the value with -i"
+        ).format(filename=filename)
+    why = _("{filename} is in the notebook's folder, not on the cluster: add --sync").format(
+        filename=filename
+    )
+    return _line(why, line, "--sync", filename)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jupyter_sky.base.errors import SkyError, SkyUsageError
+from jupyter_sky.base.remote.supervisor import write_private
 from jupyter_sky.base.requests.cell_options.values import SCRATCH
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.clusters.cluster_request import Placement
-from jupyter_sky.execution.files.fetched_files import FetchedFiles
 from jupyter_sky.execution.files.file_targets import choose_targets, plan_copies
 from jupyter_sky.execution.files.file_transfer import FileSource, copy_files
 from jupyter_sky.execution.files.transfer_progress import TransferReporter, format_size
@@ -218,3 +220,52 @@ class OutputFiles:
                 else _("{path} is here already").format(path=path)
             )
             reporter.note(what)
+
+
+# -- Files that cells have brought to this machine: the next run may replace its own copies -------
+
+MAX_KEPT = 2000
+
+
+class FetchedFiles:
+    """Record of the files that ``-o file:`` has brought, each with its size and time.
+
+    Parameters
+    ----------
+    path
+        File of the record, which outlives kernels.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def unchanged(self, paths: Iterable[Path]) -> list[Path]:
+        """Return those that were brought and have not been changed here since."""
+        known = self._read()
+        return [path for path in paths if known.get(_key(path)) == _state(path)]
+
+    def add(self, paths: Iterable[Path]) -> None:
+        """Record files that have just been brought."""
+        known = self._read() | {_key(path): _state(path) for path in paths}
+        with contextlib.suppress(OSError):  # the next run asks before it replaces them
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_private(self._path, dict(list(known.items())[-MAX_KEPT:]))
+
+    def _read(self) -> dict[str, list[int]]:
+        try:
+            known = json.loads(self._path.read_text())
+        except (OSError, ValueError):
+            return {}
+        return known if isinstance(known, dict) else {}
+
+
+def _key(path: Path) -> str:
+    return str(path.absolute())
+
+
+def _state(path: Path) -> list[int]:
+    try:
+        facts = path.lstat()
+    except OSError:
+        return []
+    return [facts.st_size, facts.st_mtime_ns]

@@ -108,7 +108,7 @@ class SkyMagics(Magics):
 
                 return run_bag(self.shell.transform_cell(cell), options, self.shell.user_ns)
             if options.maps:
-                from jupyter_sky.interfaces.magics.sweep_cells import run_sweep
+                from jupyter_sky.interfaces.magics.bag_cells import run_sweep
 
                 return run_sweep(
                     options,

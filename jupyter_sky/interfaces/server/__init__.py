@@ -19,19 +19,14 @@ def load(server_app: Any) -> None:
 
     from jupyter_sky.interfaces.server import (
         bags,
-        cell_states,
         clusters,
         cost,
-        examples,
         files,
         form,
         help,
-        notebook_runs,
-        offers,
         overview,
         pipelines,
         runs,
-        stopped_clusters,
     )
     from jupyter_sky.interfaces.server.poller import SCHEMA
     from jupyter_sky.interfaces.server.service import SkyService
@@ -43,8 +38,7 @@ def load(server_app: Any) -> None:
     web.settings["jupyter_sky"] = service = SkyService(server_app, logger)
     cost.enforce_budget(service)
     base = web.settings["base_url"]
-    own = (overview, clusters, files, runs, notebook_runs, pipelines, cell_states, bags)
-    modules = (*own, stopped_clusters, offers, form, cost, examples, help)
+    modules = (overview, clusters, files, runs, pipelines, bags, form, cost, help)
     web.add_handlers(
         ".*$",
         [

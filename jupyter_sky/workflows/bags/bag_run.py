@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +15,14 @@ from weakref import WeakValueDictionary
 from jupyter_sky.base.concurrency import result_within
 from jupyter_sky.base.errors import SkyBagFailed, SkyCancelled, SkyError, SkyUsageError, suggest
 from jupyter_sky.base.remote.processes import identity, is_alive
+from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
 from jupyter_sky.base.tables import Table
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.sessions.session import Session
 from jupyter_sky.workflows.bags.controller import BagController
 from jupyter_sky.workflows.bags.decisions.outlook import view_fleet
-from jupyter_sky.workflows.bags.fleet.fleet_choice import make_fleet
+from jupyter_sky.workflows.bags.fleet.fleet import Fleet
+from jupyter_sky.workflows.bags.fleet.pool_fleet import PoolFleet
 from jupyter_sky.workflows.bags.queue.job_queue import JobQueue, RecordedBag
 from jupyter_sky.workflows.bags.queue.parameters import Parameters, Sweep, read_jobs
 from jupyter_sky.workflows.bags.queue.stored_values import load_app, load_value
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
+from typing import TYPE_CHECKING
 
 WATCH_SECONDS = 0.5
 """Time between two looks at a bag that another process carries out."""
@@ -529,3 +532,45 @@ def _is_number(values: Any) -> bool:
 
     kind = values.infer_objects()
     return is_numeric_dtype(kind) and not is_bool_dtype(kind)
+
+
+# -- Machines that a bag runs on: of clouds, of this machine, or of its Slurm ---------------------
+
+
+def make_fleet(
+    session: Session,
+    name: str,
+    settings: BagSettings,
+    around: Mapping[str, Any],
+    known: Sequence[str] = (),
+    queue: JobQueue | None = None,
+) -> Fleet:
+    """Return the machines that a bag asks for; none is launched yet.
+
+    Parameters
+    ----------
+    session
+        Whose clusters they are.
+    name
+        Of the bag.
+    around
+        ``image`` and ``plugins`` of its machines.
+    known
+        Clusters that the bag has had.
+    queue
+        Where run times of its app are kept.
+    """
+    if settings.slurm is not None:
+        from jupyter_sky.workflows.bags.fleet.slurm_fleet import SlurmFleet
+
+        return SlurmFleet(name, settings, Path(session.config.data_dir) / "slurm" / name)
+    nodes = parse_cell_line(settings.options).resources.nodes
+    if nodes > 1 or settings.explore:
+        from jupyter_sky.workflows.bags.fleet.group_fleet import GroupFleet
+
+        app = f"{settings.kind} {settings.app}"
+        fleet = GroupFleet(session, name, settings, around, known)
+        if queue is not None:
+            fleet.remember(queue.read_times(app), lambda times: queue.keep_times(app, times))
+        return fleet
+    return PoolFleet(session, name, settings, around, known)

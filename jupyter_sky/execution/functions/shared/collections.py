@@ -9,20 +9,102 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import contextvars
+import io
 import itertools
+import numbers
+import pickle
 import queue as _queue
 import threading
-from collections.abc import Iterable, Iterator, MutableMapping, MutableSet
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSet
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from jupyter_sky.base.errors import SkyTimeout, SkyUsageError
 from jupyter_sky.base.translation import _
-from jupyter_sky.execution.functions.shared.key_encoding import dump, encode_key, load
-from jupyter_sky.execution.functions.shared.proxy import SharedProxy, check_consistency
 from jupyter_sky.machines.engines.node.instance import instance_info
+from jupyter_sky.machines.engines.wire.values import Parcel
+
+if TYPE_CHECKING:
+    from jupyter_sky.execution.functions.shared.shared_client import SharedStateClient
+
+
+# -- Proxy of an object that tasks share ----------------------------------------------------------
+
+
+class SharedProxy:
+    """Proxy of a shared object, found by name."""
+
+    kind = ""
+    _async_methods: Mapping[str, str] = MappingProxyType({})
+    """Methods whose coroutine has a name of its own."""
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise SkyUsageError(
+                _("sky.{kind}({name!r}): not a name").format(kind=self.kind, name=name),
+                hint=_('tasks find it by a text, such as sky.{kind}("progress")').format(
+                    kind=self.kind
+                ),
+            )
+        self.name = name
+
+    def _ask(self, op: str, *frames: bytes, **arguments: Any) -> tuple[Any, list[bytes]]:
+        from jupyter_sky.execution.functions.shared.shared_client import current_client
+
+        client: SharedStateClient = current_client()
+        request = {"kind": self.kind, "name": self.name, "op": op, **arguments}
+        return client.ask(request, frames)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return ``METHOD_async``: the method as a coroutine, run in a thread beside the loop."""
+        plain = name.removesuffix("_async")
+        plain = self._async_methods.get(plain, plain)
+        if plain == name or not hasattr(type(self), plain):
+            raise AttributeError(f"sky.{type(self).kind} has no attribute {name!r}")
+
+        async def run(*args: Any, **kwargs: Any) -> Any:
+            def call() -> Any:
+                attribute = getattr(self, plain)
+                return attribute(*args, **kwargs) if callable(attribute) else attribute
+
+            context = contextvars.copy_context()
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._thread(), context.run, call)
+
+        return run
+
+    def _thread(self) -> ThreadPoolExecutor | None:
+        """Return the threads in which coroutines run; those of the loop for None."""
+        return None
+
+    def __repr__(self) -> str:
+        return f"sky.{self.kind}({self.name!r})"
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.name,)
+
+
+CONSISTENCIES = ("strong", "eventual")
+
+
+def check_consistency(what: str, consistency: str) -> None:
+    """Raise SkyUsageError for a consistency that is not known.
+
+    Every operation is strongly consistent, so whoever is content with less has it, too.
+    """
+    if consistency not in CONSISTENCIES:
+        raise SkyUsageError(
+            _("{what}(consistency={consistency!r}): not a consistency").format(
+                what=what, consistency=consistency
+            ),
+            hint=_("'strong' or 'eventual'; all operations are strongly consistent"),
+        )
+
+
+# -- Shared objects of a pool by name: dict, set, counter, queue, barrier, lock -------------------
 
 # -- Shared objects that tasks wait at: queues, barriers and locks --------------------------------
 
@@ -481,3 +563,96 @@ class Counter(SharedProxy):
 
 # the names under which `sky` has them
 dict, set, counter, queue, barrier, lock = Dict, Set, Counter, Queue, Barrier, Lock
+
+
+# -- Encoding of values and keys as bytes: equal keys have equal bytes in every process -----------
+
+
+def dump(value: Any, whose: object) -> bytes:
+    """Serialize a value to bytes.
+
+    Raises
+    ------
+    SkyTransferError
+        It cannot be pickled; says which part of it.
+    """
+    try:
+        return pickle.dumps(value, protocol=5) if type(value) in _PLAIN else _parcel(value, whose)
+    except RecursionError:
+        return _parcel(value, whose)
+
+
+_PLAIN = {int, float, str, bytes, bool, type(None)}
+
+
+def _parcel(value: Any, whose: object) -> bytes:
+    parcel = Parcel.of(value, _("a value for {whose!r}").format(whose=whose))
+    if len(parcel.segments) == 1:
+        return parcel.to_bytes()
+    # arrays: their memory behind the stream, and how much of it each has
+    return pickle.dumps((_LARGE, parcel.sizes), protocol=5) + parcel.to_bytes()
+
+
+_LARGE = "jupyter_sky.parcel"
+
+
+def load(data: bytes) -> Any:
+    """Deserialize bytes to their value."""
+    stream = io.BytesIO(data)
+    value = pickle.load(stream)
+    if isinstance(value, tuple) and len(value) == 2 and value[0] == _LARGE:
+        return Parcel.from_bytes(value[1], data[stream.tell() :]).load()
+    return value
+
+
+def encode_key(key: Any) -> bytes:
+    """Return bytes that are equal for equal keys.
+
+    Raises
+    ------
+    TypeError
+        The key is not hashable, as for any dict.
+
+    Examples
+    --------
+    >>> encode_key((1, "a")) == encode_key((1.0, "a")), encode_key("1") == encode_key(1)
+    (True, False)
+    """
+    hash(key)
+    if key is None:
+        return b"n"
+    if isinstance(key, str):
+        return b"s" + str(key).encode("utf-8", "surrogatepass")
+    if isinstance(key, bytes):
+        return b"b" + key
+    if isinstance(key, numbers.Number):
+        return b"i" + _encode_number(key)
+    if type(key) is tuple:
+        return b"t" + _join_parts(encode_key(part) for part in key)
+    if isinstance(key, frozenset):
+        return b"f" + _join_parts(sorted(encode_key(part) for part in key))
+    return b"p" + _pickle_key(key)
+
+
+def _encode_number(key: Any) -> bytes:
+    number = key.item() if hasattr(key, "item") else key
+    whole = isinstance(number, float) and number.is_integer()
+    return repr(int(number) if whole or isinstance(number, bool) else number).encode()
+
+
+def _join_parts(parts: Any) -> bytes:
+    return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+
+
+def _pickle_key(key: Any) -> bytes:
+    """Pickle a key independently of references shared within it."""
+    import cloudpickle
+
+    stream = io.BytesIO()
+    try:
+        pickler = pickle.Pickler(stream, protocol=5)
+        pickler.fast = True  # no memo: "the same object again" is not written down
+        pickler.dump(key)
+    except Exception:
+        return cloudpickle.dumps(key)
+    return stream.getvalue()

@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import os
 import platform
+import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -31,6 +33,8 @@ from jupyter_sky.machines.engines.node import outgoing_files
 from jupyter_sky.machines.engines.node.current_cell import CurrentCell
 from jupyter_sky.machines.engines.node.keepalive import KeepAlive
 from jupyter_sky.machines.engines.node.metrics import PERIOD_SECONDS, MetricsHistory, NodeMetrics
+from jupyter_sky.machines.engines.node.ports import free_port
+from jupyter_sky.machines.engines.wire.agent_link import listen_addresses
 from jupyter_sky.machines.engines.wire.messages import (
     CellFacts,
     ClusterConfig,
@@ -41,7 +45,6 @@ from jupyter_sky.machines.engines.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from jupyter_sky.machines.engines.controller.shared_state_process import SharedStateProcess
     from jupyter_sky.machines.engines.node.service_processes import ClusterEngine
 
 
@@ -369,10 +372,6 @@ class ClusterController:
     def _op_shared_state(self, content: Content) -> Content:
         """Return the endpoint of the shared state and the ports for rendezvous."""
         if self._shared_state is None:
-            from jupyter_sky.machines.engines.controller.shared_state_process import (
-                SharedStateProcess,
-            )
-
             folder = Path(self.config["directory"])
             self._shared_state = SharedStateProcess(self.config.get("private", ""), folder)
         return {**self._shared_state.endpoint, "is_used": self._shared_state.is_used}
@@ -615,3 +614,75 @@ class Runs:
             elif over > 0 and not run.warned:
                 run.warned = True
                 yield name, run.facts, False
+
+
+# -- Handle of the process that serves a pool's shared state --------------------------------------
+#
+# The controller listens, and starts the server at the first connection, which it inherits: unused
+# it costs nothing.
+
+MODULE = "jupyter_sky.execution.functions.shared.shared_state_server"
+"""Server, of a hall above this one: it is started by name."""
+
+
+class SharedStateProcess:
+    """Handle of the server process in the controller.
+
+    Parameters
+    ----------
+    private
+        Where the other nodes reach this one; empty where there are none.
+    folder
+        Folder for the file from which the next process goes on if one dies; None for no file.
+    """
+
+    def __init__(self, private: str = "", folder: Path | None = None) -> None:
+        import zmq
+
+        self._copy = str(folder / "shared_state.copy") if folder is not None else ""
+
+        self._public, self._secret = zmq.curve_keypair()
+        self._sockets: dict[str, socket.socket] = {}
+        self._process: subprocess.Popen | None = None
+        addresses = listen_addresses(private or "127.0.0.1")
+        for address in addresses:
+            listener = socket.create_server((address, 0), backlog=512)
+            self._sockets[f"tcp://{address}:{listener.getsockname()[1]}"] = listener
+        ports = [url.rpartition(":")[2] for url in self._sockets]
+        self.endpoint = {
+            "key": self._public.decode(),
+            "local_url": f"tcp://127.0.0.1:{ports[-1]}",
+            "remote_url": f"tcp://{private or '127.0.0.1'}:{ports[0]}",
+            "head_addr": private or "127.0.0.1",
+            "head_port": free_port(addresses[0]),
+        }
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a client has connected."""
+        return self._process is not None
+
+    def tick(self) -> None:
+        """Start the process when a client connects and it is not running."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        if select.select(list(self._sockets.values()), [], [], 0)[0]:
+            self._start()
+
+    def _start(self) -> None:
+        numbers = {url: listener.fileno() for url, listener in self._sockets.items()}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", MODULE],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=list(numbers.values()),
+        )
+        assert self._process.stdin is not None
+        order = {
+            "sockets": numbers,
+            "secret": self._secret.decode(),
+            "public": self.endpoint["key"],
+            "copy": self._copy,
+        }
+        with self._process.stdin as stdin:
+            stdin.write(json.dumps(order).encode())
