@@ -52,18 +52,14 @@ class Disk:
     root: Path
     other: int = 0
 
-    @property
-    def used(self) -> int:
+    def usage(self) -> tuple[int, int, int]:
         files = (self.root / "objects").glob("??/*")
-        return self.other + sum(file.stat().st_size for file in files)
-
-    @property
-    def free(self) -> int:
-        return self.total - self.used
+        used = self.other + sum(file.stat().st_size for file in files)
+        return self.total, used, self.total - used
 
 
 def cache_on_disk(root: Path, total: int, other: int = 0) -> DatasetCache:
-    return DatasetCache(root, disk_usage=lambda _: Disk(total, root, other))
+    return DatasetCache(root, disk_usage=lambda _: Disk(total, root, other).usage())
 
 
 def test_dataset_is_a_folder_of_read_only_files(tmp_path: Path) -> None:

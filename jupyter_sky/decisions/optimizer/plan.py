@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from jupyter_sky.base.errors import SkyUsageError, suggest
 from jupyter_sky.base.requests.offers import Offer
@@ -22,32 +22,32 @@ from jupyter_sky.decisions.optimizer.plan_values import (
 FORMAT = "jupyter-sky-plan/1"
 
 
-class PlanQuestions(Protocol):
-    """Further questions to a plan, answered from what it was made of."""
+@dataclass(frozen=True, slots=True)
+class PlanQuestions:
+    """Answers to further questions to a plan, from what it was made of.
 
-    def find_reasons(self, plan: Plan) -> tuple[Reason, ...]:
-        """Return for each task the reason for its place."""
-        ...
+    Attributes
+    ----------
+    find_reasons
+        Returns for each task the reason for its place.
+    compare_conditions
+        Returns what the plan would come to under other conditions.
+    find_alternatives
+        Returns what each task could take instead.
+    replan
+        Returns another plan of the same graph, under more demands or other settings.
+    replan_without
+        Returns another plan that avoids places.
+    next_best
+        Returns the next best plans, each different from all before it.
+    """
 
-    def compare_conditions(self, plan: Plan) -> tuple[PlanComparison, ...]:
-        """Return what the plan would come to under other conditions."""
-        ...
-
-    def find_alternatives(self, plan: Plan) -> tuple[Alternative, ...]:
-        """Return what each task could take instead."""
-        ...
-
-    def replan(self, *demands: Any, **settings: Any) -> Plan:
-        """Return another plan of the same graph, under more demands or other settings."""
-        ...
-
-    def replan_without(self, blocked: Sequence[Any], **settings: Any) -> Plan:
-        """Return another plan that avoids places."""
-        ...
-
-    def next_best(self, count: int, by: str, least: int) -> tuple[Plan, ...]:
-        """Return the next best plans, each different from all before it."""
-        ...
+    find_reasons: Callable[[Plan], tuple[Reason, ...]]
+    compare_conditions: Callable[[Plan], tuple[PlanComparison, ...]]
+    find_alternatives: Callable[[Plan], tuple[Alternative, ...]]
+    replan: Callable[..., Plan]
+    replan_without: Callable[..., Plan]
+    next_best: Callable[[int, str, int], tuple[Plan, ...]]
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from jupyter_sky.decisions.optimizer.objectives import (
     build_objective,
     describe_objective,
 )
-from jupyter_sky.decisions.optimizer.plan import Plan
+from jupyter_sky.decisions.optimizer.plan import Plan, PlanQuestions
 from jupyter_sky.decisions.optimizer.plan_values import (
     Alternative,
     Certificate,
@@ -333,7 +333,14 @@ class Planner:
             solution.gco2,
             certificate,
             self._notes(placed, moves),
-            planner=self,
+            planner=PlanQuestions(
+                self.find_reasons,
+                self.compare_conditions,
+                self.find_alternatives,
+                self.replan,
+                self.replan_without,
+                self.next_best,
+            ),
             deadline_h=self.objective.deadline_h,
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import importlib.util
 import math
@@ -12,26 +11,23 @@ import sys
 import threading
 import time
 import uuid
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from jupyter_sky.base.clouds.managed_facts import MANAGED
-from jupyter_sky.base.concurrency import result_within
 from jupyter_sky.base.errors import SkyCancelled, SkyError, SkyTransferError, SkyUsageError
 from jupyter_sky.base.requests.cell_options.values import CellOptions, CellOutput
 from jupyter_sky.base.requests.resources import format_run_time
-from jupyter_sky.base.store.rows import run_label
 from jupyter_sky.base.translation import N_, _
 from jupyter_sky.clouds.launches.launch_support import runs_here
 from jupyter_sky.execution.cells.cell_recovery import CellRecovery
 from jupyter_sky.execution.cells.engine_queue import QueueWatch
 from jupyter_sky.execution.cells.failures import RemoteFailure, rebuild_exception
 from jupyter_sky.execution.cells.inputs import collect_inputs
+from jupyter_sky.execution.cells.live_run import LiveRun
 from jupyter_sky.execution.cells.payloads import filter_payload, first_payload
 from jupyter_sky.execution.cells.preparation import (
     check_input_sizes,
@@ -63,58 +59,10 @@ if TYPE_CHECKING:
     from jupyter_sky.machines.engines.wire.messages import Content
 
 
-# -- Result of a run that can be waited for -------------------------------------------------------
-
-
-class PendingResult(ABC):
-    """Result of a run: the value of its last expression, or its error."""
-
-    def __init__(self) -> None:
-        self._future: Future[Any] = Future()
-
-    @property
-    @abstractmethod
-    def label(self) -> str:
-        """Name of the run in messages."""
-
-    @property
-    @abstractmethod
-    def status(self) -> str:
-        """State of the run."""
-
-    def result(self, timeout: float | None = None) -> Any:
-        """Wait for the end and return the value of the last expression, or raise its error.
-
-        Parameters
-        ----------
-        timeout
-            Seconds to wait.
-
-        Raises
-        ------
-        SkyTimeout
-            It has not ended by then; it goes on.
-        """
-        return result_within(
-            self._future,
-            timeout,
-            lambda: _("{label} is still {status} after {timeout:g} s").format(
-                label=self.label, status=self.status, timeout=timeout
-            ),
-        )
-
-    def done(self) -> bool:
-        """Return whether the run has ended, with or without success."""
-        return self._future.done()
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        return asyncio.wrap_future(self._future).__await__()
-
-
 # -- Life of one cell: placement, sending, execution, monitoring, results, billing ----------------
 
 
-class SkyRun(PendingResult):
+class SkyRun(LiveRun):
     """Run of a cell on a cluster, in the foreground or, with ``--bg``, in the background.
 
     Attributes
@@ -140,18 +88,14 @@ class SkyRun(PendingResult):
         origin: CellPosition,
         values: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__()
+        started = time.time()
+        super().__init__(f"{int(started)}-{uuid.uuid4().hex[:8]}", options.name, origin, started)
         self.session, self.display = session, display
         self.options = with_settings(options, session.config)
         self.code = engine_code(code, self.options)
-        self.origin = origin
         self.trusted = session.config.trust and not options.untrusted
         self.values = session.namespace if values is None else values
-        self.name, self.started = options.name, time.time()
         self.folder = origin.folder or session.folder
-        self.id = f"{int(self.started)}-{uuid.uuid4().hex[:8]}"
-        self.cluster: ClusterHandle | None = None
-        self.ranks: tuple[int, ...] = ()
         self.cells: list[CellExecution] = []
         self.warning = ""
         self.recovery = CellRecovery(self.options, self.id, Path(session.config.data_dir))
@@ -188,11 +132,6 @@ class SkyRun(PendingResult):
     def status(self) -> Stage:
         """Stage of the run."""
         return self.status_line.stage
-
-    @property
-    def label(self) -> str:
-        """Name of the run in messages."""
-        return run_label(self.name, self.origin.number)
 
     @property
     def seconds(self) -> float:

@@ -54,14 +54,6 @@ class CompletionSources(Protocol):
         ...
 
 
-class LiveSources(CompletionSources, Protocol):
-    """Names that a line of a notebook asks for, too."""
-
-    def remote_paths(self, fragment: str) -> Iterable[str]:
-        """Paths of a cluster's files that may complete a fragment."""
-        ...
-
-
 def complete_names(kinds: str, sources: CompletionSources) -> list[tuple[str, str]]:
     """Return the names of some kinds, each with its kind; a word that is no kind is a name."""
     return [found for kind in kinds.split() for found in _names_of_kind(kind, sources)]

@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.errors import SkyError, SkyUsageError
 from jupyter_sky.base.requests.cell_options.schema import BY_FLAG, OPTIONS, Option
-from jupyter_sky.interfaces.forms.completion_names import LiveSources, complete_names, label_names
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.interfaces.forms.completion_names import complete_names, label_names
 from jupyter_sky.interfaces.magics.arguments import Argument
 from jupyter_sky.interfaces.magics.declaration import NOTEBOOK, Verb
 from jupyter_sky.interfaces.magics.verbs import find_verb, list_verbs
+
+if TYPE_CHECKING:
+    pass
+
+_TASK_NAME = re.compile(r"%%sky\b.*\s--(?:task|name|bg)[=\s]+([^\W\d]\w*)")
 
 _PATHS = 200  # entries of a directory that are offered; a menu of more helps nobody
 
@@ -28,12 +34,12 @@ class _Completions(NamedTuple):
     choices: Iterable[tuple[str, str]]  # (text, type)
 
 
-def make_matcher(sources: LiveSources) -> Callable[[Any], Any]:
+def make_matcher(sources: SessionSources) -> Callable[[Any], Any]:
     """Matcher for ``shell.Completer.custom_matchers``.
 
     Parameters
     ----------
-    sources : LiveSources
+    sources : SessionSources
         Where names of clusters, variables and runs come from.
 
     Examples
@@ -75,7 +81,7 @@ def _without_longer_flags(
     return [each for each in unique if not any(each[0].startswith(f"{stem}-") for stem in hidden)]
 
 
-def _complete(context: Any, sources: LiveSources) -> _Completions | None:
+def _complete(context: Any, sources: SessionSources) -> _Completions | None:
     """Return completions at the cursor, or None when the line is not ours."""
     lines = context.full_text.split("\n")
     before = lines[context.cursor_line][: context.cursor_position]
@@ -98,7 +104,7 @@ def _split_words(text: str) -> tuple[list[str], str]:
 
 
 def _option_line(
-    words: list[str], fragment: str, sources: LiveSources, aliases: Iterable[str] = ()
+    words: list[str], fragment: str, sources: SessionSources, aliases: Iterable[str] = ()
 ) -> _Completions:
     flag, equals, value = fragment.partition("=")
     if equals and flag in BY_FLAG:
@@ -125,7 +131,7 @@ def _flags(words: list[str]) -> Iterator[tuple[str, str]]:
         yield from ((flag, "option") for flag in reversed(option.flags))
 
 
-def _values(option: Option, text: str, sources: LiveSources) -> _Completions:
+def _values(option: Option, text: str, sources: SessionSources) -> _Completions:
     several = option.kind == "names" or option.complete == "cloud"
     fragment = re.split(r"[,\"']" if several else r"[\"']", text)[-1].lstrip()
     if option.complete == "gpu" and ":" in fragment:
@@ -145,7 +151,7 @@ def _values(option: Option, text: str, sources: LiveSources) -> _Completions:
     return _Completions(fragment, names)
 
 
-def _verb_line(words: list[str], fragment: str, sources: LiveSources) -> _Completions:
+def _verb_line(words: list[str], fragment: str, sources: SessionSources) -> _Completions:
     if not words:
         return _Completions(fragment, label_names(_verbs(), "verb"))
     try:
@@ -223,3 +229,84 @@ def _paths(fragment: str) -> list[str]:
         return []
     prefix = fragment[: len(fragment) - len(name)]
     return [f"{prefix}{name}{'' if is_file else '/'}" for is_file, name in sorted(found)[:_PATHS]]
+
+
+class SessionSources:
+    """Names for completion, from memory only."""
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+
+    def _session(self) -> Any:
+        from jupyter_sky.execution.sessions import session as sessions
+
+        return sessions._session
+
+    def clusters(self) -> Iterable[str]:
+        """Names of live clusters."""
+        session = self._session()
+        return [row.name for row in session.store.clusters()] if session else []
+
+    def local_names(self) -> Iterable[str]:
+        """Variables of the notebook."""
+        hidden = self.shell.user_ns_hidden
+        return [n for n in self.shell.user_ns if not n.startswith("_") and n not in hidden]
+
+    def remote_names(self) -> Iterable[str]:
+        """Variables of the engines."""
+        session = self._session()
+        return sorted(session.variables.remote_names()) if session else []
+
+    def remote_paths(self, fragment: str) -> Iterable[str]:
+        """Ask the controller of a cluster that is connected, which answers while cells run."""
+        session = self._session()
+        live = next(iter(session.clusters.connected.values()), None) if session else None
+        if live is None or live.connection.is_lost or live.connection.down_reason():
+            return ()
+        from jupyter_sky.execution.files.file_transfer import complete_path
+
+        return complete_path(live, fragment)
+
+    def aliases(self) -> Iterable[str]:
+        """Short names of options."""
+        return Sky.load().aliases
+
+    def places(self, kind: str) -> Iterable[str]:
+        """Regions, zones, countries, jurisdictions or instance types that offers have."""
+        from jupyter_sky.knowledge.catalog import load
+
+        here = ["this-machine"] if kind == "region" else []
+        try:
+            return [*here, *load().names(kind)]
+        except SkyError:
+            return here  # a menu is no place to complain of a damaged file
+
+    def runs(self) -> Iterable[str]:
+        """Names of runs."""
+        session = self._session()
+        return list(session.named) if session else []
+
+    def tasks(self) -> Iterable[str]:
+        """Names in the cells that have run; those of the kernel's file are not known here."""
+        history = self.shell.history_manager
+        return dict.fromkeys(
+            name
+            for cell in (history.input_hist_raw if history else ())
+            for name in _TASK_NAME.findall(cell.lstrip().partition("\n")[0])
+        )
+
+    def graph_runs(self) -> Iterable[str]:
+        """Names of runs of graphs."""
+        if self._session() is None:
+            return []
+        from jupyter_sky.interfaces.api.pipelines import run_names
+
+        return run_names()
+
+    def bags(self) -> Iterable[str]:
+        """Names of bags of jobs."""
+        if self._session() is None:
+            return []
+        from jupyter_sky.interfaces.api.jobs import bag_names
+
+        return bag_names()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
@@ -17,7 +16,7 @@ from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.functions.calls.progress import show_in_notebook
 from jupyter_sky.interfaces.magics import verbs
-from jupyter_sky.interfaces.magics.completer import make_matcher
+from jupyter_sky.interfaces.magics.completer import SessionSources, make_matcher
 from jupyter_sky.interfaces.magics.search_cells import check_search
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 
 _LONE_LINE = re.compile(r"\s*%%sky(\s|$)")
-_TASK_NAME = re.compile(r"%%sky\b.*\s--(?:task|name|bg)[=\s]+([^\W\d]\w*)")
 
 
 @magics_class
@@ -183,79 +181,6 @@ def _clean_interrupt(error: KeyboardInterrupt) -> KeyboardInterrupt:
     return type("KeyboardInterrupt", (KeyboardInterrupt,), shown)(*error.args)
 
 
-class _SessionSources:
-    """Names for completion, from memory only."""
-
-    def __init__(self, shell: Any) -> None:
-        self.shell = shell
-
-    def _session(self) -> Any:
-        from jupyter_sky.execution.sessions import session as sessions
-
-        return sessions._session
-
-    def clusters(self) -> Iterable[str]:
-        session = self._session()
-        return [row.name for row in session.store.clusters()] if session else []
-
-    def local_names(self) -> Iterable[str]:
-        hidden = self.shell.user_ns_hidden
-        return [n for n in self.shell.user_ns if not n.startswith("_") and n not in hidden]
-
-    def remote_names(self) -> Iterable[str]:
-        session = self._session()
-        return sorted(session.variables.remote_names()) if session else []
-
-    def remote_paths(self, fragment: str) -> Iterable[str]:
-        """Ask the controller of a cluster that is connected, which answers while cells run."""
-        session = self._session()
-        live = next(iter(session.clusters.connected.values()), None) if session else None
-        if live is None or live.connection.is_lost or live.connection.down_reason():
-            return ()
-        from jupyter_sky.execution.files.file_transfer import complete_path
-
-        return complete_path(live, fragment)
-
-    def aliases(self) -> Iterable[str]:
-        return Sky.load().aliases
-
-    def places(self, kind: str) -> Iterable[str]:
-        from jupyter_sky.knowledge.catalog import load
-
-        here = ["this-machine"] if kind == "region" else []
-        try:
-            return [*here, *load().names(kind)]
-        except SkyError:
-            return here  # a menu is no place to complain of a damaged file
-
-    def runs(self) -> Iterable[str]:
-        session = self._session()
-        return list(session.named) if session else []
-
-    def tasks(self) -> Iterable[str]:
-        """Names in the cells that have run; those of the kernel's file are not known here."""
-        history = self.shell.history_manager
-        return dict.fromkeys(
-            name
-            for cell in (history.input_hist_raw if history else ())
-            for name in _TASK_NAME.findall(cell.lstrip().partition("\n")[0])
-        )
-
-    def graph_runs(self) -> Iterable[str]:
-        if self._session() is None:
-            return []
-        from jupyter_sky.interfaces.api.pipelines import run_names
-
-        return run_names()
-
-    def bags(self) -> Iterable[str]:
-        if self._session() is None:
-            return []
-        from jupyter_sky.interfaces.api.jobs import bag_names
-
-        return bag_names()
-
-
 def _hide_package_frames(shell: Any, error: BaseException) -> Exception:
     """Return an error of the same name that is shown without the frames of this package.
 
@@ -286,7 +211,7 @@ def load(shell: Any) -> None:
     _show_plans(shell)
     _reap_in_background(settings)
     if id(shell) not in _MATCHERS and getattr(shell, "Completer", None) is not None:
-        _MATCHERS[id(shell)] = make_matcher(_SessionSources(shell))
+        _MATCHERS[id(shell)] = make_matcher(SessionSources(shell))
         shell.Completer.custom_matchers.append(_MATCHERS[id(shell)])
 
 

@@ -20,8 +20,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from jupyter_sky.base.requests.offers import Offer, Place, Price
+from jupyter_sky.knowledge.catalog.regions import Band
 from jupyter_sky.knowledge.tracker.blocks import Block
-from jupyter_sky.knowledge.tracker.estimates import Chance, InterruptionBand, Lifetime
+from jupyter_sky.knowledge.tracker.estimates import Chance, Lifetime
 from jupyter_sky.knowledge.tracker.knowledge import Knowledge
 from jupyter_sky.knowledge.tracker.observations import CAUSES, KINDS, Observation
 from jupyter_sky.knowledge.tracker.records import Tracker
@@ -31,7 +32,6 @@ __all__ = [
     "KINDS",
     "Block",
     "Chance",
-    "InterruptionBand",
     "Knowledge",
     "Lifetime",
     "Observation",
@@ -72,7 +72,7 @@ def current() -> Tracker:
         return _trackers[directory]
 
 
-def _bands(cloud: str, region: str, instance_type: str) -> InterruptionBand | None:
+def _bands(cloud: str, region: str, instance_type: str) -> Band | None:
     """Return the catalog's interruption band; load the catalog on first use."""
     from jupyter_sky.knowledge import catalog
 

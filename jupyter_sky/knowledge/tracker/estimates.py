@@ -37,9 +37,10 @@ import math
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from jupyter_sky.base.requests.offers import Place
+from jupyter_sky.knowledge.catalog.regions import Band
 from jupyter_sky.knowledge.tracker.observations import DAY, Observation, age_weight
 
 LEVEL = 0.8
@@ -60,20 +61,6 @@ UNBANDED_SPOT_HOURS = 8366 / 264
 BAND_HOURS = math.sqrt(1 * 730.5)
 OPEN_BAND_WIDTH = 10.0
 """Points of percent that a band without an upper end is taken to be wide."""
-
-
-class InterruptionBand(Protocol):
-    """Share of spot instances taken back within a month, in percent."""
-
-    @property
-    def low_pct(self) -> float:
-        """Lower end."""
-        ...
-
-    @property
-    def high_pct(self) -> float | None:
-        """Upper end; None when the band has none."""
-        ...
 
 
 class DecayedCounts(NamedTuple):
@@ -233,7 +220,7 @@ class Lifetime:
         )
 
 
-def preempted_share(band: InterruptionBand | None) -> float | None:
+def preempted_share(band: Band | None) -> float | None:
     """Return the middle of an interruption band, as a share.
 
     Examples
@@ -249,7 +236,7 @@ def preempted_share(band: InterruptionBand | None) -> float | None:
     return (band.low_pct + high) / 200
 
 
-def prior_chance(spot: bool, band: InterruptionBand | None) -> float:
+def prior_chance(spot: bool, band: Band | None) -> float:
     """Return the prior of a launch's success, for a place without observations."""
     if not spot:
         return ON_DEMAND_CHANCE
@@ -257,7 +244,7 @@ def prior_chance(spot: bool, band: InterruptionBand | None) -> float:
     return ON_DEMAND_CHANCE * (1 - (UNKNOWN_SHARE if share is None else share))
 
 
-def prior_hours(spot: bool, band: InterruptionBand | None) -> float:
+def prior_hours(spot: bool, band: Band | None) -> float:
     """Return the prior mean life (hours), for a place without observations."""
     if not spot:
         return ON_DEMAND_HOURS

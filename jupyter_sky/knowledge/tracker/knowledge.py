@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from jupyter_sky.base.requests.offers import Offer, Place
+from jupyter_sky.knowledge.catalog.regions import Band
 from jupyter_sky.knowledge.tracker import estimates
 from jupyter_sky.knowledge.tracker.blocks import Block, blocked
 from jupyter_sky.knowledge.tracker.estimates import (
     Chance,
     DecayedCounts,
-    InterruptionBand,
     Lifetime,
 )
 from jupyter_sky.knowledge.tracker.observations import Observation, quota_family
@@ -26,7 +26,7 @@ from jupyter_sky.knowledge.tracker.observations import Observation, quota_family
 OTHER_ZONE, OTHER_TYPE, OTHER_REGION = 0.25, 0.1, 0.05
 """Weight of an observation at a neighbouring place."""
 
-Bands = Callable[[str, str, str], InterruptionBand | None]
+Bands = Callable[[str, str, str], Band | None]
 """The interruption band of a cloud, a region and an instance type."""
 
 
@@ -99,7 +99,7 @@ class Knowledge:
         near = _limit_weight(near, worth, estimates.PRIOR_PREEMPTIONS)
         return estimates.estimate_lifetime(hours, own, near)
 
-    def _band(self, place: Place) -> InterruptionBand | None:
+    def _band(self, place: Place) -> Band | None:
         if not place.spot:
             return None
         return self.bands(place.cloud, place.region, place.instance_type)

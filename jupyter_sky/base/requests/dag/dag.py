@@ -33,6 +33,7 @@ from jupyter_sky.base.requests.dag.graph import (
     Estimate,
     Graph,
     TaskSpec,
+    Usage,
     parse_hours,
     parse_size,
     topological_order,
@@ -282,25 +283,6 @@ class TaskOutput:
     position: int
 
 
-class MeasuredSize(Protocol):
-    """Size of data in a store."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes."""
-        ...
-
-    @property
-    def objects(self) -> int:
-        """Number of objects."""
-        ...
-
-    @property
-    def measured(self) -> float:
-        """Unix time of the measurement."""
-        ...
-
-
 class MeasurableData(Protocol):
     """Data of a store that can measure itself, such as `machines.storage.datasets.data.Storage`."""
 
@@ -314,12 +296,12 @@ class MeasurableData(Protocol):
         """Region of the store; empty where it is not known."""
         ...
 
-    def du(self) -> MeasuredSize:
+    def du(self) -> Usage:
         """Return the size."""
         ...
 
 
-def with_size(data: Data, usage: MeasuredSize) -> Data:
+def with_size(data: Data, usage: Usage) -> Data:
     """Return data with the size that was measured."""
     gb, objects = usage.nbytes / 1e9, usage.objects
     return replace(data, gb=gb, objects=objects, measured=usage.measured)
@@ -399,7 +381,7 @@ class Task:
                 )
             self.inputs.append(source)
         else:
-            usage: MeasuredSize | None = None
+            usage: Usage | None = None
             if not isinstance(source, str):
                 usage = source.du() if size is None else None
                 region, source = region or source.region or None, str(source.uri)

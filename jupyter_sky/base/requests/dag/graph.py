@@ -14,7 +14,7 @@ from jupyter_sky.base.clouds.on_premises_facts import LocalFacts
 from jupyter_sky.base.clouds.register import find_facts, find_store
 from jupyter_sky.base.errors import SkyUsageError, suggest
 from jupyter_sky.base.requests.offers import Offer
-from jupyter_sky.base.requests.quantities import parse_duration
+from jupyter_sky.base.requests.quantities import format_objects, format_size, parse_duration
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.translation import _
 
@@ -270,3 +270,31 @@ def _find_cycle(after: Mapping[int, list[int]]) -> list[int]:
         seen.append(at)
         at = before[at]
     return seen[seen.index(at) :][::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Measured size of the data at an address.
+
+    Attributes
+    ----------
+    uri
+        The address.
+    objects, nbytes
+        Number of objects, and their bytes.
+    content_id
+        Hash of keys and versions: `Manifest.id`.
+    measured
+        Unix time of the listing.
+    """
+
+    uri: str
+    objects: int
+    nbytes: int
+    content_id: str
+    measured: float
+
+    def __str__(self) -> str:
+        return f"{format_size(self.nbytes)} in {format_objects(self.objects)} of {self.uri}"
+
+    __repr__ = __str__

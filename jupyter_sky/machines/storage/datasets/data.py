@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.requests.dag.graph import Usage
 from jupyter_sky.base.requests.resources import format_duration
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.tables import Table
@@ -19,13 +20,7 @@ from jupyter_sky.machines.storage.datasets.local_cache import fetch_dataset
 from jupyter_sky.machines.storage.datasets.writing import ObjectWriter, TextWriter, write_object
 from jupyter_sky.machines.storage.stores.connections import Connections
 from jupyter_sky.machines.storage.stores.errors import SkyObjectMissing
-from jupyter_sky.machines.storage.stores.listing import (
-    Manifest,
-    Usage,
-    UsageMemory,
-    list_level,
-    list_objects,
-)
+from jupyter_sky.machines.storage.stores.listing import Manifest, UsageMemory, list_objects
 from jupyter_sky.machines.storage.stores.part_worker import read_part
 from jupyter_sky.machines.storage.stores.retries import Retries
 from jupyter_sky.machines.storage.stores.store import (
@@ -104,15 +99,15 @@ class Storage:
         return Table(str(uri), (_("name"), _("bytes"), _("changed")), tuple(rows), note)
 
     def _level(self, uri: StorageUri) -> Iterator[tuple[str, Any]]:
-        levels = list_level(self.store, uri.key)
+        levels = self.store.list_level(uri.key)
         first = next(levels, None)
         if first is None:
             list_objects(self.store, uri)  # raises, with what is near
             return
         if not uri.is_folder and first[0] == uri.key + "/" and next(levels, None) is None:
-            yield from list_level(self.store, uri.key + "/")
+            yield from self.store.list_level(uri.key + "/")
             return
-        yield from list_level(self.store, uri.key)
+        yield from self.store.list_level(uri.key)
 
     def du(self, *, refresh: bool = False) -> Usage:
         """Measure the data: number of objects and bytes.

@@ -41,6 +41,7 @@ from jupyter_sky.machines.storage.stores.store import (
     Readiness,
     Span,
     Store,
+    StoreDefaults,
     StoredObject,
     Upload,
 )
@@ -68,7 +69,7 @@ _CAPABILITY = Capability(
 )
 
 
-class AzureStore:
+class AzureStore(StoreDefaults):
     """One container.
 
     Parameters

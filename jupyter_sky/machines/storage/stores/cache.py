@@ -26,7 +26,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.storage.stores.cached_files import (
@@ -47,27 +46,6 @@ CHECKED_FILES = 10_000
 """Most files of a tree that are compared with what was cached each time it is used."""
 STALE_SECONDS = 3600.0
 """Age at which temporary files that no process locks are removed."""
-
-
-class DiskUsage(Protocol):
-    """Bytes of a file system."""
-
-    @property
-    def total(self) -> int:
-        """Size."""
-        ...
-
-    @property
-    def used(self) -> int:
-        """Bytes in use."""
-        ...
-
-    @property
-    def free(self) -> int:
-        """Bytes that can be written."""
-        ...
-
-
 Download = Callable[[Sequence[tuple[CachedObject, Path]]], None]
 """Function that writes the contents of objects to the given paths, or raises."""
 
@@ -125,7 +103,7 @@ class DatasetCache:
         self,
         root: Path,
         disk_share: float = DISK_SHARE,
-        disk_usage: Callable[[Path], DiskUsage] = shutil.disk_usage,
+        disk_usage: Callable[[Path], tuple[int, int, int]] = shutil.disk_usage,
     ) -> None:
         self.root, self.disk_share, self._disk_usage = root, disk_share, disk_usage
 
@@ -283,14 +261,14 @@ class DatasetCache:
                 return evicted
             if self._evict(tree):
                 evicted.append(tree.name)
-        usage = self._disk_usage(self._folder("objects"))
-        if need > usage.free:  # the share is a wish, the disk a limit
+        _total, used, free = self._disk_usage(self._folder("objects"))
+        if need > free:  # the share is a wish, the disk a limit
             raise SkyDiskFull(
                 _(
                     "the dataset needs {need:.1f} GB, and the disk of the machine has "
                     "{free:.1f} GB free"
-                ).format(need=need / 1e9, free=usage.free / 1e9),
-                hint=_("ask for a larger one: --disk {need}").format(need=_disk_gib(need, usage)),
+                ).format(need=need / 1e9, free=free / 1e9),
+                hint=_("ask for a larger one: --disk {need}").format(need=_disk_gib(need + used)),
             )
         return evicted
 
@@ -310,16 +288,17 @@ class DatasetCache:
 
     def evict_unused(self) -> int:
         """Evict all datasets that no process uses; return the bytes freed."""
-        before = self._disk_usage(self._folder("objects")).free
+        *__, before = self._disk_usage(self._folder("objects"))
         self.remove_stale(age=0.0)
         for tree in self._trees_by_use():
             self._evict(tree)
-        return max(0, self._disk_usage(self._folder("objects")).free - before)
+        *__, after = self._disk_usage(self._folder("objects"))
+        return max(0, after - before)
 
     def _excess(self, need: int) -> float:
         """Return the bytes above the share of the disk once `need` bytes have come."""
-        usage = self._disk_usage(self._folder("objects"))
-        return usage.used + need - self.disk_share * usage.total
+        total, used, _free = self._disk_usage(self._folder("objects"))
+        return used + need - self.disk_share * total
 
     def _trees_by_use(self) -> list[Path]:
         """Return the cached datasets, that of the oldest use first."""
@@ -414,6 +393,6 @@ class DatasetCache:
             os.close(descriptor)  # it was removed while this process waited
 
 
-def _disk_gib(need: int, usage: DiskUsage) -> int:
-    """Return the size of a disk (GiB) on which a dataset fits beside what is there."""
-    return int((need + usage.used) / DISK_SHARE / 2**30) + 1
+def _disk_gib(nbytes: int) -> int:
+    """Return the size of a disk (GiB) that holds so many bytes in its share for datasets."""
+    return int(nbytes / DISK_SHARE / 2**30) + 1

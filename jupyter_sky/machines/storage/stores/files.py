@@ -43,6 +43,7 @@ from jupyter_sky.machines.storage.stores.store import (
     PartRequest,
     Span,
     Store,
+    StoreDefaults,
     StoredObject,
     Upload,
 )
@@ -55,7 +56,7 @@ FILES_CAPABILITY = Capability(
 )
 
 
-class FilesStore:
+class FilesStore(StoreDefaults):
     """The file system below a folder.
 
     Parameters

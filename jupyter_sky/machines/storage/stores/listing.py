@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -13,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from jupyter_sky.base.errors import suggest
-from jupyter_sky.base.requests.quantities import format_objects, format_size
+from jupyter_sky.base.requests.dag.graph import Usage
 from jupyter_sky.base.store.atomic_file import write_atomically
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.storage.stores.dataset import CachedObject, Dataset, object_identity
@@ -23,8 +22,6 @@ from jupyter_sky.machines.storage.stores.errors import (
     SkyStorageError,
 )
 from jupyter_sky.machines.storage.stores.store import (
-    LAST_NAME,
-    LevelStore,
     Readiness,
     Store,
     StoredObject,
@@ -216,74 +213,13 @@ def _near_keys(store: Store, prefix: str) -> list[str]:
     """Return the names below a prefix, as far as they can be listed."""
     keys: list[str] = []
     with suppress(SkyStorageError):  # what is wrong beside the address is not its fault
-        keys.extend(name for name, _ in islice(list_level(store, prefix), NEAR_KEYS))
+        keys.extend(name for name, _ in islice(store.list_level(prefix), NEAR_KEYS))
     return keys
-
-
-def list_level(store: Store, prefix: str) -> Iterator[tuple[str, StoredObject | None]]:
-    """Yield keys that begin with a prefix, those of a common folder as one that ends with ``/``.
-
-    A listing goes on behind each folder, so that one of a million objects is one request.
-
-    Yields
-    ------
-    tuple
-        Key and object, or folder and None.
-
-    Examples
-    --------
-    >>> [name for name, _ in list_level(store, "train/")]  # doctest: +SKIP
-    ['train/labels.csv', 'train/n01440764/']
-    """
-    if isinstance(store, LevelStore):
-        yield from store.list_level(prefix)
-        return
-    start, after = prefix[: prefix.rfind("/") + 1], ""
-    while True:
-        folder = ""
-        for each in store.list(prefix, after):
-            head, slash, __ = each.key[len(start) :].partition("/")
-            if slash:
-                folder = start + head + slash
-                break
-            yield each.key, each
-        if not folder:
-            return
-        yield folder, None
-        after = folder + LAST_NAME
 
 
 def complete_keys(store: Store, prefix: str, limit: int) -> list[str]:
     """Return the names one level below a prefix, at most `limit`."""
-    return [name for name, _ in islice(list_level(store, prefix), limit)]
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Measured size of the data at an address.
-
-    Attributes
-    ----------
-    uri
-        The address.
-    objects, nbytes
-        Number of objects, and their bytes.
-    content_id
-        Hash of keys and versions: `Manifest.id`.
-    measured
-        Unix time of the listing.
-    """
-
-    uri: str
-    objects: int
-    nbytes: int
-    content_id: str
-    measured: float
-
-    def __str__(self) -> str:
-        return f"{format_size(self.nbytes)} in {format_objects(self.objects)} of {self.uri}"
-
-    __repr__ = __str__
+    return [name for name, _ in islice(store.list_level(prefix), limit)]
 
 
 def _read_usage(path: Path) -> Usage | None:

@@ -23,7 +23,6 @@ from jupyter_sky.machines.storage.stores.parts import (
 from jupyter_sky.machines.storage.stores.store import (
     Checksums,
     Condition,
-    ListsUploads,
     Part,
     Span,
     Store,
@@ -299,9 +298,8 @@ def _resume(
 def give_up(target: Store, entry: JournalEntry, key: str) -> None:
     """Abort an upload that an earlier process left, also one whose name it had not learned yet."""
     if not entry.upload_id:
-        if isinstance(target, ListsUploads):
-            begun = entry.noted - CLOCK_SECONDS, entry.noted + CLOCK_SECONDS
-            target.abort_uploads(key, *begun)
+        begun = entry.noted - CLOCK_SECONDS, entry.noted + CLOCK_SECONDS
+        target.abort_uploads(key, *begun)
         return
     size = 2 * entry.part_size  # of several parts, as every upload that has a name
     target.begin(key, size, part_size=entry.part_size, upload_id=entry.upload_id).abort()

@@ -53,6 +53,7 @@ from jupyter_sky.machines.storage.stores.store import (
     PartRequest,
     Span,
     Store,
+    StoreDefaults,
     StoredObject,
     Upload,
 )
@@ -68,7 +69,7 @@ SKEW_SECONDS = 2.0
 """Rounding of the times of uploads, and differences of clocks that nobody has told yet."""
 
 
-class S3Store:
+class S3Store(StoreDefaults):
     """One bucket.
 
     Parameters

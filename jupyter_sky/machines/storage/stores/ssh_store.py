@@ -25,6 +25,7 @@ from jupyter_sky.machines.storage.stores.store import (
     PartRequest,
     Span,
     Store,
+    StoreDefaults,
     StoredObject,
     Upload,
 )
@@ -32,7 +33,7 @@ from jupyter_sky.machines.storage.stores.uri import StorageUri
 from jupyter_sky.machines.storage.stores.worker_process import Report, WorkerProcess
 
 
-class SshStore:
+class SshStore(StoreDefaults):
     """The files of a host; keys are paths without their first ``/``.
 
     Parameters

@@ -6,6 +6,7 @@ values, which any machine can carry out without credentials: see `part_worker`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -330,23 +331,46 @@ class Store(Protocol):
         """Whether objects of `other` can be copied here without passing through a machine."""
         ...
 
-
-@runtime_checkable
-class LevelStore(Protocol):
-    """A store that lists one level by itself; of the others, `listing.list_level` does."""
-
     def list_level(self, prefix: str) -> Iterator[tuple[str, StoredObject | None]]:
         """Yield name and object, or folder and None, of the names that begin with `prefix`."""
         ...
 
-
-@runtime_checkable
-class ListsUploads(Protocol):
-    """A store that keeps, and charges for, uploads that nobody has completed."""
-
     def abort_uploads(self, key: str, since: float, until: float = ...) -> None:
         """Abort the open uploads of a key that were begun between two unix times."""
         ...
+
+
+class StoreDefaults:
+    """Methods of stores that know no better way."""
+
+    def list(self, prefix: str = "", after: str = "") -> Iterator[StoredObject]:
+        """Yield objects; every store overrides it."""
+        raise NotImplementedError
+
+    def list_level(self, prefix: str) -> Iterator[tuple[str, StoredObject | None]]:
+        """Yield name and object, or folder and None, of the names that begin with `prefix`.
+
+        A listing goes on behind each folder, so that one of a million objects is one request.
+        """
+        start, after = prefix[: prefix.rfind("/") + 1], ""
+        while True:
+            folder = ""
+            for each in self.list(prefix, after):
+                head, slash, __ = each.key[len(start) :].partition("/")
+                if slash:
+                    folder = start + head + slash
+                    break
+                yield each.key, each
+            if not folder:
+                return
+            yield folder, None
+            after = folder + LAST_NAME
+
+    def abort_uploads(self, key: str, since: float, until: float = math.inf) -> None:
+        """Abort the open uploads of a key that were begun between two unix times.
+
+        Only stores that charge for uploads which nobody has completed have any.
+        """
 
 
 @runtime_checkable
