@@ -26,9 +26,14 @@ from jupyter_sky.workflows.bags.controller import BagController
 from jupyter_sky.workflows.bags.decisions.backlog import MachineKind
 from jupyter_sky.workflows.bags.decisions.job_forecast import DegradedOption
 from jupyter_sky.workflows.bags.decisions.outlook import FleetView
-from jupyter_sky.workflows.bags.queue.application import App, FunctionApp
+from jupyter_sky.workflows.bags.queue.application import (
+    App,
+    BagSettings,
+    FunctionApp,
+    JobOutcome,
+    OpenJob,
+)
 from jupyter_sky.workflows.bags.queue.job_queue import JobQueue
-from jupyter_sky.workflows.bags.queue.values import BagSettings, JobOutcome, OpenJob
 
 HOUR = 3600.0
 

@@ -60,8 +60,7 @@ def fill_cache(address: str, folder: Path) -> None:
     from jupyter_sky.machines.storage.stores.cache import DatasetCache
     from jupyter_sky.machines.storage.stores.listing import list_objects
     from jupyter_sky.machines.storage.stores.stores import open_store
-    from jupyter_sky.machines.storage.stores.tree_names import exact_name
-    from jupyter_sky.machines.storage.stores.uri import StorageUri
+    from jupyter_sky.machines.storage.stores.uri import StorageUri, exact_name
 
     uri = StorageUri.parse(address).child("in/")
     local_cache.data_cache = lambda: DatasetCache(folder)

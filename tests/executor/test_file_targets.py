@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_sky.base.errors import SkyTransferError, SkyUsageError
 from jupyter_sky.execution.files.cell_data import FetchedFiles
-from jupyter_sky.execution.files.file_targets import (
+from jupyter_sky.execution.files.file_transfer import (
     FoundFiles,
     RemoteFile,
     choose_targets,

@@ -14,8 +14,12 @@ import pytest
 
 from jupyter_sky.base.errors import SkyClusterLost, SkyTransferError
 from jupyter_sky.execution.files import file_transfer
-from jupyter_sky.execution.files.file_targets import choose_targets, plan_copies
-from jupyter_sky.execution.files.file_transfer import FileSource, copy_files
+from jupyter_sky.execution.files.file_transfer import (
+    FileSource,
+    choose_targets,
+    copy_files,
+    plan_copies,
+)
 from jupyter_sky.machines.engines.node.outgoing_files import answer
 
 Hook = Callable[[dict[str, Any]], None]

@@ -11,7 +11,7 @@ from jupyter_sky.base.requests.cell_options.values import CellOptions, CellOutpu
 from jupyter_sky.execution.cells.notebook_history import NO_HISTORY
 from jupyter_sky.execution.cells.sending import Reply, Sending
 from jupyter_sky.execution.clusters.cluster_request import RunLimits
-from jupyter_sky.execution.files.transfer_progress import TransferReporter
+from jupyter_sky.execution.files.transfer import TransferReporter
 from tests.store.test_store import CLUSTER
 
 

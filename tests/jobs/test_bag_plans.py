@@ -15,10 +15,9 @@ from jupyter_sky.workflows.bags.decisions.backlog import MachineKind
 from jupyter_sky.workflows.bags.decisions.fleet_plan import BagView, FleetPlan
 from jupyter_sky.workflows.bags.decisions.job_forecast import DegradedOption
 from jupyter_sky.workflows.bags.decisions.outlook import FleetView
-from jupyter_sky.workflows.bags.queue.application import FunctionApp
+from jupyter_sky.workflows.bags.queue.application import BagSettings, FunctionApp
 from jupyter_sky.workflows.bags.queue.exploration import AppTimes
 from jupyter_sky.workflows.bags.queue.job_queue import JobQueue
-from jupyter_sky.workflows.bags.queue.values import BagSettings
 from tests.jobs.thread_fleet import ThreadFleet
 
 SPOT = MachineKind("spot", Exponential(1.0), 0.2)

@@ -17,9 +17,16 @@ from jupyter_sky.workflows.bags import controller as controller_module
 from jupyter_sky.workflows.bags.controller import BagController
 from jupyter_sky.workflows.bags.decisions.backlog import MachineKind
 from jupyter_sky.workflows.bags.decisions.outlook import FleetView
-from jupyter_sky.workflows.bags.queue.application import App, FunctionApp
+from jupyter_sky.workflows.bags.queue.application import (
+    App,
+    BagCounts,
+    BagSettings,
+    End,
+    FunctionApp,
+    JobState,
+    OpenJob,
+)
 from jupyter_sky.workflows.bags.queue.job_queue import JobQueue
-from jupyter_sky.workflows.bags.queue.values import BagCounts, BagSettings, End, JobState, OpenJob
 from tests.conftest import wait_until
 from tests.jobs.thread_fleet import ThreadFleet, engine_died, machine_gone
 

@@ -12,9 +12,13 @@ from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.knowledge.lifetimes.servers import Shape
 from jupyter_sky.workflows.bags.fleet import group_fleet
 from jupyter_sky.workflows.bags.fleet.group_fleet import GroupFleet
-from jupyter_sky.workflows.bags.queue.application import FunctionApp
+from jupyter_sky.workflows.bags.queue.application import (
+    BagSettings,
+    FunctionApp,
+    JobOutcome,
+    OpenJob,
+)
 from jupyter_sky.workflows.bags.queue.exploration import AppTimes
-from jupyter_sky.workflows.bags.queue.values import BagSettings, JobOutcome, OpenJob
 from tests.conftest import wait_until
 
 SECONDS = {"n16": 30.0, "n8": 40.0, "n4": 400.0}

@@ -12,8 +12,7 @@ from jupyter_sky.workflows.bags.decisions.backlog import MachineKind
 from jupyter_sky.workflows.bags.decisions.job_forecast import DegradedOption
 from jupyter_sky.workflows.bags.decisions.outlook import FleetView
 from jupyter_sky.workflows.bags.fleet.node import run_jobs
-from jupyter_sky.workflows.bags.queue.application import App
-from jupyter_sky.workflows.bags.queue.values import JobOutcome, OpenJob
+from jupyter_sky.workflows.bags.queue.application import App, JobOutcome, OpenJob
 
 
 class ThreadFleet:

@@ -12,14 +12,14 @@ import pytest
 
 from jupyter_sky.base.remote.processes import identity
 from jupyter_sky.workflows.bags.bag_run import open_queue
-from jupyter_sky.workflows.bags.queue.job_queue import CANCEL, JobQueue
-from jupyter_sky.workflows.bags.queue.values import (
+from jupyter_sky.workflows.bags.queue.application import (
     BagSettings,
     JobChange,
     JobOutcome,
     JobState,
     OpenJob,
 )
+from jupyter_sky.workflows.bags.queue.job_queue import CANCEL, JobQueue
 from tests.conftest import wait_until
 from tests.server.conftest import Refused
 

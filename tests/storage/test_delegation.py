@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from jupyter_sky.machines.storage.stores import delegation
-from jupyter_sky.machines.storage.stores.access import Access
 from jupyter_sky.machines.storage.stores.connections import Connections
 from jupyter_sky.machines.storage.stores.delegation import NarrowedToken, delegate
 from jupyter_sky.machines.storage.stores.errors import SkyStorageError, SkyStoragePermission
 from jupyter_sky.machines.storage.stores.files import FilesStore
 from jupyter_sky.machines.storage.stores.part_worker import read_part, write_part
 from jupyter_sky.machines.storage.stores.s3 import S3Store
-from jupyter_sky.machines.storage.stores.signing import BearerToken
+from jupyter_sky.machines.storage.stores.signing import Access, BearerToken
 from jupyter_sky.machines.storage.stores.store import Checksums
 from jupyter_sky.machines.storage.stores.stores import google_store
 from jupyter_sky.machines.storage.stores.uri import StorageUri

@@ -21,8 +21,7 @@ from jupyter_sky.machines.storage.stores.file_parts import write_file_part
 from jupyter_sky.machines.storage.stores.files import PART_PREFIX, FilesStore
 from jupyter_sky.machines.storage.stores.journal import Journal, JournalEntry, owner_token
 from jupyter_sky.machines.storage.stores.object_transfer import content_name, object_name
-from jupyter_sky.machines.storage.stores.parts import part_span
-from jupyter_sky.machines.storage.stores.store import Checksums
+from jupyter_sky.machines.storage.stores.store import Checksums, part_span
 from jupyter_sky.machines.storage.transfers.leftovers import remove_leftovers
 from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferItem, TransferOptions
 from tests.benchmarks.storage_kills import KEYS, MOVES

@@ -22,8 +22,12 @@ from jupyter_sky.machines.storage.stores.part_worker import (
 )
 from jupyter_sky.machines.storage.stores.store import IF_ABSENT
 from jupyter_sky.machines.storage.transfers.movers import Report
-from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferItem, TransferOptions
-from jupyter_sky.machines.storage.transfers.transfer_values import TransferResult
+from jupyter_sky.machines.storage.transfers.transfer import (
+    Transfer,
+    TransferItem,
+    TransferOptions,
+    TransferResult,
+)
 from tests.emulators.object_store import ObjectStore
 
 from .conftest import DIALECTS, store_of

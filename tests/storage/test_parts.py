@@ -13,12 +13,19 @@ from jupyter_sky.machines.storage.stores.checksums import (
     crc_from_base64,
     crc_to_base64,
 )
-from jupyter_sky.machines.storage.stores.errors import SkyStorageError
+from jupyter_sky.machines.storage.stores.errors import SkyStorageError, backoff
 from jupyter_sky.machines.storage.stores.object_transfer import ObjectTransfer, TransferItem
 from jupyter_sky.machines.storage.stores.part_worker import PartOutcome
-from jupyter_sky.machines.storage.stores.parts import choose_part_size, part_count, part_span
-from jupyter_sky.machines.storage.stores.retries import backoff
-from jupyter_sky.machines.storage.stores.store import MIB, Capability, Part, Span, StoredObject
+from jupyter_sky.machines.storage.stores.store import (
+    MIB,
+    Capability,
+    Part,
+    Span,
+    StoredObject,
+    choose_part_size,
+    part_count,
+    part_span,
+)
 from jupyter_sky.machines.storage.transfers.movers import CopyMover
 from jupyter_sky.machines.storage.transfers.transfer import Parallelism
 

@@ -14,9 +14,8 @@ import zmq
 from jupyter_sky.machines.storage.datasets.machine_data import Arrival
 from jupyter_sky.machines.storage.stores import peers
 from jupyter_sky.machines.storage.stores.cache import DatasetCache
-from jupyter_sky.machines.storage.stores.cached_files import seal
 from jupyter_sky.machines.storage.stores.connections import Connections
-from jupyter_sky.machines.storage.stores.dataset import CachedObject, Dataset
+from jupyter_sky.machines.storage.stores.dataset import CachedObject, Dataset, seal
 from jupyter_sky.machines.storage.stores.errors import SkyPeerLost
 from jupyter_sky.machines.storage.stores.listing import list_objects
 from jupyter_sky.machines.storage.stores.peers import PeerServer, peer_request, read_peer_part

@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_sky import catalog
 from jupyter_sky.machines.storage.stores.object_transfer import TransferItem
-from jupyter_sky.machines.storage.stores.prices import Amount, ColdBytes, price_transfer
+from jupyter_sky.machines.storage.stores.places import Amount, ColdBytes, price_transfer
 from jupyter_sky.machines.storage.stores.store import MIB, Capability, StoredObject
 from jupyter_sky.machines.storage.stores.traffic import Traffic, TransferTraffic
 from jupyter_sky.machines.storage.transfers.estimate import estimate_transfer, expected_traffic

@@ -5,6 +5,7 @@ import pytest
 from jupyter_sky.machines.storage.stores.checksums import crc32c
 from jupyter_sky.machines.storage.stores.connections import Connections
 from jupyter_sky.machines.storage.stores.errors import (
+    Retries,
     SkyBucketMissing,
     SkyChecksumMismatch,
     SkyInvalidKey,
@@ -23,7 +24,6 @@ from jupyter_sky.machines.storage.stores.part_worker import (
     read_part,
     write_part,
 )
-from jupyter_sky.machines.storage.stores.retries import Retries
 from jupyter_sky.machines.storage.stores.s3 import S3Store
 from jupyter_sky.machines.storage.stores.signing import S3Credentials, SigV4Signer
 from jupyter_sky.machines.storage.stores.store import (

@@ -15,9 +15,9 @@ from jupyter_sky.machines.storage.datasets.block_reader import BLOCK_BYTES
 from jupyter_sky.machines.storage.datasets.machine_data import request_to_json
 from jupyter_sky.machines.storage.datasets.mounts import Mount, missing_for_mounts
 from jupyter_sky.machines.storage.datasets.signed_windows import window_spans
-from jupyter_sky.machines.storage.stores.access import Access
 from jupyter_sky.machines.storage.stores.delegation import delegate
 from jupyter_sky.machines.storage.stores.listing import list_objects
+from jupyter_sky.machines.storage.stores.signing import Access
 from tests.conftest import wait_until
 from tests.emulators.object_store import ObjectStore
 from tests.emulators.object_store.token_exchange import TokenExchange

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_sky.base.errors import SkyUsageError
-from jupyter_sky.machines.storage.stores.tree_names import (
+from jupyter_sky.machines.storage.stores.uri import (
     exact_name,
     fold_of_platform,
     folded_name,

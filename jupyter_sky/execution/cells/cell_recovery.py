@@ -32,13 +32,14 @@ from jupyter_sky.execution.checkpoints.state import (
 )
 from jupyter_sky.execution.clusters.cluster_request import ClusterRequest, Placement
 from jupyter_sky.execution.clusters.machine_notices import Notices
-from jupyter_sky.execution.files.file_targets import (
+from jupyter_sky.execution.files.file_transfer import (
+    FileSource,
     FoundFiles,
     RemoteFile,
     choose_targets,
+    copy_files,
     plan_copies,
 )
-from jupyter_sky.execution.files.file_transfer import FileSource, copy_files
 from jupyter_sky.execution.files.transfer import sync_files
 from jupyter_sky.machines.engines.node.notices import NoticeKind
 

@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.base.errors import SkyTransferError, SkyUsageError, suggest
 from jupyter_sky.base.translation import _
-from jupyter_sky.execution.files.file_targets import choose_targets, plan_copies
-from jupyter_sky.execution.files.file_transfer import FileSource, copy_files
+from jupyter_sky.execution.files.file_transfer import (
+    FileSource,
+    choose_targets,
+    copy_files,
+    plan_copies,
+)
 from jupyter_sky.execution.files.transfer import Progress
 
 if TYPE_CHECKING:

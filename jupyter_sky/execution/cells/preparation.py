@@ -16,8 +16,7 @@ from jupyter_sky.execution.cells.magic_code import parse_cell
 from jupyter_sky.execution.cells.sending import Replies, Sending
 from jupyter_sky.execution.clusters.cluster_request import Placement
 from jupyter_sky.execution.files import transfer
-from jupyter_sky.execution.files.transfer import RemoteValue
-from jupyter_sky.execution.files.transfer_progress import TransferReporter, format_size
+from jupyter_sky.execution.files.transfer import RemoteValue, TransferReporter, format_size
 from jupyter_sky.machines.services.requests import client_packages
 
 if TYPE_CHECKING:

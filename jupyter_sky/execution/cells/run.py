@@ -46,8 +46,7 @@ from jupyter_sky.execution.clusters.cluster_request import ClusterRequest, Place
 from jupyter_sky.execution.display import Display, RunStatus, Stage
 from jupyter_sky.execution.files import transfer
 from jupyter_sky.execution.files.cell_data import CellData
-from jupyter_sky.execution.files.transfer import RemoteValue
-from jupyter_sky.execution.files.transfer_progress import TransferReporter
+from jupyter_sky.execution.files.transfer import RemoteValue, TransferReporter
 from jupyter_sky.knowledge.catalog.price_origin import describe_origin
 from jupyter_sky.machines.engines.client.waits import wait_callback
 from jupyter_sky.machines.provisioner import Report

@@ -15,9 +15,13 @@ from jupyter_sky.base.remote.supervisor import write_private
 from jupyter_sky.base.requests.cell_options.values import SCRATCH
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.clusters.cluster_request import Placement
-from jupyter_sky.execution.files.file_targets import choose_targets, plan_copies
-from jupyter_sky.execution.files.file_transfer import FileSource, copy_files
-from jupyter_sky.execution.files.transfer_progress import TransferReporter, format_size
+from jupyter_sky.execution.files.file_transfer import (
+    FileSource,
+    choose_targets,
+    copy_files,
+    plan_copies,
+)
+from jupyter_sky.execution.files.transfer import TransferReporter, format_size
 
 if TYPE_CHECKING:
     from jupyter_sky.base.requests.cell_options.values import CellOptions

@@ -15,9 +15,8 @@ from jupyter_sky.machines.storage.datasets.residency import (
     check_residency,
     find_rules,
 )
-from jupyter_sky.machines.storage.stores.parts import PART_SIZE, part_count
 from jupyter_sky.machines.storage.stores.places import LOCAL, ask_place, is_priced, place_of
-from jupyter_sky.machines.storage.stores.store import Store
+from jupyter_sky.machines.storage.stores.store import PART_SIZE, Store, part_count
 from jupyter_sky.machines.storage.stores.traffic import Traffic, TransferTraffic
 from jupyter_sky.machines.storage.stores.uri import StorageUri
 from jupyter_sky.machines.storage.transfers.estimate import Estimate, estimate_transfer

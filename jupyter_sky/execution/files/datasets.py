@@ -27,11 +27,10 @@ from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches.launch_support import ON_PREMISES, runs_here
 from jupyter_sky.execution.clusters.cluster_place import place_of_cluster
 from jupyter_sky.execution.files.scratch import place_of_scratch, scratch_of
+from jupyter_sky.execution.files.transfer import TransferReporter, format_size
 from jupyter_sky.execution.files.transfer_account import observe_transfer
-from jupyter_sky.execution.files.transfer_progress import TransferReporter, format_size
 from jupyter_sky.knowledge.tracker.transfer_rates import TransferRates
 from jupyter_sky.machines.storage.datasets.machine_data import plan_to_json
-from jupyter_sky.machines.storage.stores.access import Access
 from jupyter_sky.machines.storage.stores.connections import Connections
 from jupyter_sky.machines.storage.stores.dataset import Dataset
 from jupyter_sky.machines.storage.stores.delegation import delegate
@@ -39,15 +38,26 @@ from jupyter_sky.machines.storage.stores.errors import SkyObjectMissing, SkyStor
 from jupyter_sky.machines.storage.stores.listing import Manifest, list_objects
 from jupyter_sky.machines.storage.stores.object_transfer import TransferItem
 from jupyter_sky.machines.storage.stores.part_worker import read_part
-from jupyter_sky.machines.storage.stores.parts import PART_SIZE, part_count
 from jupyter_sky.machines.storage.stores.peers import peer_request
-from jupyter_sky.machines.storage.stores.places import LOCAL, is_priced, place_of
-from jupyter_sky.machines.storage.stores.prices import Charge, price_transfer
-from jupyter_sky.machines.storage.stores.store import MIB, Span, Store, StoredObject
+from jupyter_sky.machines.storage.stores.places import (
+    LOCAL,
+    Charge,
+    is_priced,
+    place_of,
+    price_transfer,
+)
+from jupyter_sky.machines.storage.stores.signing import Access
+from jupyter_sky.machines.storage.stores.store import (
+    MIB,
+    PART_SIZE,
+    Span,
+    Store,
+    StoredObject,
+    part_count,
+)
 from jupyter_sky.machines.storage.stores.stores import open_store
 from jupyter_sky.machines.storage.stores.traffic import Traffic, TransferTraffic, traffic_of
-from jupyter_sky.machines.storage.stores.tree_names import fold_of_platform
-from jupyter_sky.machines.storage.stores.uri import StorageUri
+from jupyter_sky.machines.storage.stores.uri import StorageUri, fold_of_platform
 from jupyter_sky.machines.storage.transfers.downloads import (
     ContentSums,
     DownloadPlan,
@@ -60,8 +70,7 @@ from jupyter_sky.machines.storage.transfers.estimate import (
     expected_traffic,
     transfer_duration,
 )
-from jupyter_sky.machines.storage.transfers.transfer import Transfer
-from jupyter_sky.machines.storage.transfers.transfer_values import TransferOptions
+from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

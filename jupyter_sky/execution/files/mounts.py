@@ -25,8 +25,8 @@ from jupyter_sky.execution.files.datasets import (
     list_cell_data,
     path_advice,
 )
+from jupyter_sky.execution.files.transfer import TransferReporter
 from jupyter_sky.execution.files.transfer_account import TransferAccount
-from jupyter_sky.execution.files.transfer_progress import TransferReporter
 from jupyter_sky.machines.storage.datasets.machine_data import request_to_json
 from jupyter_sky.machines.storage.datasets.signed_windows import window_spans
 from jupyter_sky.machines.storage.stores.errors import SkyStorageError

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from jupyter_sky.base.errors import SkyError
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches.launch_support import runs_here
-from jupyter_sky.execution.files.transfer import WINDOW_CHUNKS
-from jupyter_sky.execution.files.transfer_progress import TransferReporter, format_size
+from jupyter_sky.execution.files.transfer import WINDOW_CHUNKS, TransferReporter, format_size
 from jupyter_sky.machines.engines.node.file_cache import FileTree
 from jupyter_sky.machines.engines.node.platforms import Platform
 from jupyter_sky.machines.engines.wire.values import CHUNK_BYTES

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jupyter_sky.base.errors import SkyError
 from jupyter_sky.execution.files.datasets import STAGED_BYTES, CellDataset, bring_data
-from jupyter_sky.execution.files.transfer_progress import TransferReporter
+from jupyter_sky.execution.files.transfer import TransferReporter
 from jupyter_sky.machines.engines.node.files import build_manifest
 from jupyter_sky.machines.storage.stores.files import FilesStore
 from jupyter_sky.machines.storage.stores.listing import Manifest

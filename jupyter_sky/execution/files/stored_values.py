@@ -16,8 +16,7 @@ from jupyter_sky.base.requests.cell_options.values import SCRATCH, CellOutput, C
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.files.scratch import place_of_scratch, scratch_of
-from jupyter_sky.execution.files.transfer import load_value
-from jupyter_sky.execution.files.transfer_progress import TransferReporter, format_size
+from jupyter_sky.execution.files.transfer import TransferReporter, format_size, load_value
 from jupyter_sky.execution.files.uploads import (
     EngineFiles,
     UploadTarget,
@@ -29,12 +28,10 @@ from jupyter_sky.machines.storage.datasets.writing import write_object
 from jupyter_sky.machines.storage.stores.connections import Connections
 from jupyter_sky.machines.storage.stores.object_transfer import TransferItem
 from jupyter_sky.machines.storage.stores.part_worker import read_part
-from jupyter_sky.machines.storage.stores.parts import PART_SIZE, part_count, part_span
-from jupyter_sky.machines.storage.stores.store import StoredObject
+from jupyter_sky.machines.storage.stores.store import PART_SIZE, StoredObject, part_count, part_span
 from jupyter_sky.machines.storage.stores.stores import open_store
 from jupyter_sky.machines.storage.stores.uri import StorageUri
-from jupyter_sky.machines.storage.transfers.transfer import Transfer
-from jupyter_sky.machines.storage.transfers.transfer_values import TransferOptions
+from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferOptions
 
 if TYPE_CHECKING:
     from jupyter_sky.execution.clusters.cluster_request import Placement

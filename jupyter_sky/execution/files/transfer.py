@@ -6,12 +6,14 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from jupyter_sky.base.errors import SkyTransferError
+from jupyter_sky.base.requests.quantities import format_size as format_size
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.engines.node.files import build_manifest
@@ -23,6 +25,7 @@ from jupyter_sky.machines.engines.wire.widget_state import open_model, shared_di
 if TYPE_CHECKING:
     from jupyter_sky.execution.clusters.cluster import ClusterHandle
     from jupyter_sky.machines.engines.wire.auto_inputs import Decision
+
 
 _RECEIVED: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 """Hashes of functions and classes that came from engines."""
@@ -330,3 +333,63 @@ def sync_files(
                     progress(done, total)
         link.ask_engine(rank, "synced", manifest=wanted, written=missing, paths=below)
     return found.notes
+
+
+# -- Sizes of values that travel between notebook and cluster: announced, refused, shown ----------
+
+
+@dataclass(frozen=True, slots=True)
+class TransferReporter:
+    """Callbacks by which a transfer tells its cell how far it is.
+
+    Attributes
+    ----------
+    report
+        Called with a stage and a detail; raises when the cell has been cancelled.
+    note
+        Called with a sentence for the user.
+    announce_bytes, refuse_bytes
+        Sizes above which a value is announced, and above which it is refused.
+    """
+
+    report: Callable[[str, str], None]
+    note: Callable[[str], None]
+    announce_bytes: float
+    refuse_bytes: float
+
+    def announce(self, name: str, nbytes: int, way: str) -> None:
+        """Announce a large value on its way ``to`` or ``from`` the cluster.
+
+        Raises
+        ------
+        SkyTransferError
+            It is too large to be sent without ``--yes``.
+        """
+        if nbytes > self.refuse_bytes:
+            keep = "" if way == "to" else _(", or keep it there: -o {name}!").format(name=name)
+            limit = _("{refuse_bytes:g} GB").format(refuse_bytes=self.refuse_bytes / 1e9)
+            raise SkyTransferError(
+                _("{name} has {nbytes}, more than {limit}: not sent").format(
+                    name=name, nbytes=format_size(nbytes), limit=limit
+                ),
+                hint=_("add --yes to send it all the same{keep}").format(keep=keep),
+            )
+        if nbytes > self.announce_bytes:
+            self.note(
+                _("{name}: {nbytes} {way} the cluster").format(
+                    name=name, nbytes=format_size(nbytes), way=way
+                )
+            )
+
+    def progress(self, name: str) -> Progress:
+        """Return the callback that shows the progress of a transfer."""
+
+        def show(done: int, total: int) -> None:
+            self.report(
+                "syncing",
+                _("{name} {done} of {total}").format(
+                    name=name, done=format_size(done), total=format_size(total)
+                ),
+            )
+
+        return show

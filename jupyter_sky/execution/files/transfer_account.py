@@ -16,8 +16,7 @@ from jupyter_sky.base.translation import _
 from jupyter_sky.knowledge.ledger import budget
 from jupyter_sky.knowledge.ledger.ledger import format_usd
 from jupyter_sky.knowledge.tracker.transfer_rates import TransferRates
-from jupyter_sky.machines.storage.stores.places import is_priced
-from jupyter_sky.machines.storage.stores.prices import Charge, ColdBytes, price_transfer
+from jupyter_sky.machines.storage.stores.places import Charge, ColdBytes, is_priced, price_transfer
 from jupyter_sky.machines.storage.stores.traffic import TransferTraffic
 
 if TYPE_CHECKING:

@@ -16,15 +16,20 @@ from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches.launch_support import runs_here
 from jupyter_sky.execution.clusters.cluster_place import place_of_cluster
 from jupyter_sky.execution.clusters.engine_worker import EngineWorker, RelayWorker, Report
-from jupyter_sky.execution.files.transfer_progress import TransferReporter
+from jupyter_sky.execution.files.transfer import TransferReporter
 from jupyter_sky.machines.storage.datasets.data import usage_memory
-from jupyter_sky.machines.storage.stores.access import Access
 from jupyter_sky.machines.storage.stores.delegation import delegate
 from jupyter_sky.machines.storage.stores.errors import SkyStorageError
 from jupyter_sky.machines.storage.stores.file_parts import VERSION_HEADER, file_url
 from jupyter_sky.machines.storage.stores.object_transfer import TransferItem
-from jupyter_sky.machines.storage.stores.places import INTERNET, LOCAL, is_priced, place_of
-from jupyter_sky.machines.storage.stores.prices import price_transfer
+from jupyter_sky.machines.storage.stores.places import (
+    INTERNET,
+    LOCAL,
+    is_priced,
+    place_of,
+    price_transfer,
+)
+from jupyter_sky.machines.storage.stores.signing import Access
 from jupyter_sky.machines.storage.stores.store import (
     Capability,
     PartRequest,
@@ -33,10 +38,8 @@ from jupyter_sky.machines.storage.stores.store import (
     StoredObject,
 )
 from jupyter_sky.machines.storage.stores.stores import open_store
-from jupyter_sky.machines.storage.stores.tree_names import path_error
-from jupyter_sky.machines.storage.stores.uri import StorageUri
-from jupyter_sky.machines.storage.transfers.transfer import Transfer
-from jupyter_sky.machines.storage.transfers.transfer_values import TransferOptions
+from jupyter_sky.machines.storage.stores.uri import StorageUri, path_error
+from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferOptions
 
 if TYPE_CHECKING:
     from jupyter_sky.execution.clusters.cluster_request import Placement

@@ -18,14 +18,14 @@ from jupyter_sky.execution.files.transfer_account import TransferAccount, observ
 from jupyter_sky.execution.sessions import session as _sessions
 from jupyter_sky.machines.storage.datasets.data import Storage
 from jupyter_sky.machines.storage.datasets.residency import Station, check_residency, find_rules
-from jupyter_sky.machines.storage.stores.access import Access
 from jupyter_sky.machines.storage.stores.delegation import delegate
 from jupyter_sky.machines.storage.stores.part_worker import PartWorker, Worker
 from jupyter_sky.machines.storage.stores.places import LOCAL, ask_place, is_priced, place_of
+from jupyter_sky.machines.storage.stores.signing import Access
 from jupyter_sky.machines.storage.stores.ssh_store import SshStore
 from jupyter_sky.machines.storage.stores.store import Store
 from jupyter_sky.machines.storage.stores.traffic import Traffic, TransferTraffic, traffic_of
-from jupyter_sky.machines.storage.stores.tree_names import exact_name, fold_of_platform
+from jupyter_sky.machines.storage.stores.uri import exact_name, fold_of_platform
 from jupyter_sky.machines.storage.transfers.copying import CopyPlan, plan_copy
 from jupyter_sky.machines.storage.transfers.estimate import (
     Estimate,
@@ -160,8 +160,7 @@ class CopyEnds:
     def transfer(self, plan: CopyPlan, account: TransferAccount | None) -> Transfer:
         """Return the transfer, which has not begun."""
         from jupyter_sky.machines.storage.stores.journal import Journal
-        from jupyter_sky.machines.storage.transfers.transfer import Transfer
-        from jupyter_sky.machines.storage.transfers.transfer_values import TransferOptions
+        from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferOptions
 
         options: dict[str, Any] = {}
         if account is not None:

@@ -20,7 +20,7 @@ from jupyter_sky.base.translation import _
 from jupyter_sky.execution.functions.calls.lazy_calls import Function
 from jupyter_sky.execution.sessions import session as _sessions
 from jupyter_sky.knowledge.ledger.ledger import format_usd
-from jupyter_sky.workflows.bags.queue.values import BagSettings
+from jupyter_sky.workflows.bags.queue.application import BagSettings
 from jupyter_sky.workflows.pipelines.run.names import dated_name
 
 if TYPE_CHECKING:

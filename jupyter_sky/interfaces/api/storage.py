@@ -22,8 +22,8 @@ from jupyter_sky.execution.files.transfer_account import (
 from jupyter_sky.execution.sessions import session as _sessions
 from jupyter_sky.execution.sessions.copy_ends import CopyEnds
 from jupyter_sky.machines.storage.datasets.data import Storage, usage_memory
-from jupyter_sky.machines.storage.stores.parts import PART_SIZE
-from jupyter_sky.machines.storage.stores.prices import Charge
+from jupyter_sky.machines.storage.stores.places import Charge
+from jupyter_sky.machines.storage.stores.store import PART_SIZE
 from jupyter_sky.machines.storage.stores.traffic import TransferTraffic
 from jupyter_sky.machines.storage.transfers.copying import CopyPlan, check_replaced
 from jupyter_sky.machines.storage.transfers.estimate import Estimate

@@ -15,8 +15,8 @@ from jupyter_sky.base.requests.cell_options.parsing import split_names
 from jupyter_sky.base.requests.quantities import format_duration
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.cells.fetching import FetchedPaths, FetchedValue
-from jupyter_sky.execution.files.file_targets import join_names
-from jupyter_sky.execution.files.transfer_progress import format_size
+from jupyter_sky.execution.files.file_transfer import join_names
+from jupyter_sky.execution.files.transfer import format_size
 from jupyter_sky.interfaces.magics.arguments import option, rest, word
 from jupyter_sky.interfaces.magics.declaration import NOTEBOOK, verb
 from jupyter_sky.machines.engines.controller.activity import notebook_name

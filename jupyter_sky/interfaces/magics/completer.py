@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from jupyter_sky.base.errors import SkyError, SkyUsageError
 from jupyter_sky.base.requests.cell_options.schema import BY_FLAG, OPTIONS, Option
@@ -14,9 +14,6 @@ from jupyter_sky.interfaces.forms.completion_names import complete_names, label_
 from jupyter_sky.interfaces.magics.arguments import Argument
 from jupyter_sky.interfaces.magics.declaration import NOTEBOOK, Verb
 from jupyter_sky.interfaces.magics.verbs import find_verb, list_verbs
-
-if TYPE_CHECKING:
-    pass
 
 _TASK_NAME = re.compile(r"%%sky\b.*\s--(?:task|name|bg)[=\s]+([^\W\d]\w*)")
 

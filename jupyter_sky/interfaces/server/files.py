@@ -17,7 +17,7 @@ from urllib.parse import quote
 from jupyter_sky.base.errors import SkyError, SkyTransferError, SkyUsageError
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches.launch_support import runs_here
-from jupyter_sky.execution.files.file_targets import RemoteFile
+from jupyter_sky.execution.files.file_transfer import RemoteFile
 from jupyter_sky.interfaces.server.handler import SkyHandler, authorized
 from jupyter_sky.interfaces.server.service import NotFound
 

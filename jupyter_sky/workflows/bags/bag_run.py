@@ -23,10 +23,10 @@ from jupyter_sky.workflows.bags.controller import BagController
 from jupyter_sky.workflows.bags.decisions.outlook import view_fleet
 from jupyter_sky.workflows.bags.fleet.fleet import Fleet
 from jupyter_sky.workflows.bags.fleet.pool_fleet import PoolFleet
+from jupyter_sky.workflows.bags.queue.application import BagCounts, BagSettings, End, JobState
 from jupyter_sky.workflows.bags.queue.job_queue import JobQueue, RecordedBag
 from jupyter_sky.workflows.bags.queue.parameters import Parameters, Sweep, read_jobs
 from jupyter_sky.workflows.bags.queue.stored_values import load_app, load_value
-from jupyter_sky.workflows.bags.queue.values import BagCounts, BagSettings, End, JobState
 from jupyter_sky.workflows.bags.report import (
     OWN_COLUMNS,
     BagReport,

@@ -32,9 +32,8 @@ from jupyter_sky.workflows.bags.decisions.scheduling import (
     order_jobs,
 )
 from jupyter_sky.workflows.bags.fleet.fleet import Fleet
-from jupyter_sky.workflows.bags.queue.application import App
-from jupyter_sky.workflows.bags.queue.job_queue import CANCEL, RELOAD, JobQueue, RecordedBag
-from jupyter_sky.workflows.bags.queue.values import (
+from jupyter_sky.workflows.bags.queue.application import (
+    App,
     BagCounts,
     BagSettings,
     End,
@@ -43,6 +42,7 @@ from jupyter_sky.workflows.bags.queue.values import (
     JobState,
     OpenJob,
 )
+from jupyter_sky.workflows.bags.queue.job_queue import CANCEL, RELOAD, JobQueue, RecordedBag
 
 ROUND_SECONDS = 0.25
 """Longest time between two looks at what users wish and what machines cost."""

@@ -18,8 +18,8 @@ from jupyter_sky.workflows.bags.controller import MEASURED_JOBS
 from jupyter_sky.workflows.bags.decisions.fleet_plan import BagView, forecast_view
 from jupyter_sky.workflows.bags.decisions.job_forecast import ForecastRange
 from jupyter_sky.workflows.bags.decisions.outlook import FleetView, view_bag
+from jupyter_sky.workflows.bags.queue.application import BagCounts, BagSettings, End, JobState
 from jupyter_sky.workflows.bags.queue.job_queue import JobQueue, RecordedBag
-from jupyter_sky.workflows.bags.queue.values import BagCounts, BagSettings, End, JobState
 
 SHOWN_JOBS = 10
 """Rows of the table of a bag; the others are in its frame."""
@@ -327,7 +327,7 @@ def _usd_on_demand(record: RecordedBag, jobs: JobQueue) -> float | None:
     None where they cost nothing, or the request is not one of spot machines.
     """
     from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
-    from jupyter_sky.workflows.bags.decisions.on_demand import cheapest_on_demand
+    from jupyter_sky.workflows.bags.decisions.outlook import cheapest_on_demand
 
     resources = parse_cell_line(record.settings.options).resources
     if not resources.spot or record.settings.slurm is not None:

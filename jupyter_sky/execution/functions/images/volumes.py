@@ -184,7 +184,7 @@ def bring_to_nodes(
     from jupyter_sky.execution.clusters.cluster_request import Placement
     from jupyter_sky.execution.files.data_estimate import check_cell_residency
     from jupyter_sky.execution.files.datasets import bring_data
-    from jupyter_sky.execution.files.transfer_progress import TransferReporter
+    from jupyter_sky.execution.files.transfer import TransferReporter
 
     if not ranks:
         return

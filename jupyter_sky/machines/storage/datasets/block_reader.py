@@ -11,12 +11,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from jupyter_sky.machines.storage.stores.connections import Connections
 from jupyter_sky.machines.storage.stores.dataset import CachedObject
-from jupyter_sky.machines.storage.stores.errors import SkyStorageError
+from jupyter_sky.machines.storage.stores.errors import Remedy, SkyStorageError, backoff, remedy_of
 from jupyter_sky.machines.storage.stores.part_worker import read_part
-from jupyter_sky.machines.storage.stores.retries import backoff
 from jupyter_sky.machines.storage.stores.store import MIB, PartRequest
 from jupyter_sky.machines.storage.stores.traffic import Tally
-from jupyter_sky.machines.storage.transfers.remedies import Remedy, remedy_of
 
 BLOCK_BYTES = 4 * MIB
 CACHED_BLOCKS = 16

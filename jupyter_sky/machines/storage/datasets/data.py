@@ -19,10 +19,9 @@ from jupyter_sky.base.translation import _
 from jupyter_sky.machines.storage.datasets.local_cache import fetch_dataset
 from jupyter_sky.machines.storage.datasets.writing import ObjectWriter, TextWriter, write_object
 from jupyter_sky.machines.storage.stores.connections import Connections
-from jupyter_sky.machines.storage.stores.errors import SkyObjectMissing
+from jupyter_sky.machines.storage.stores.errors import Retries, SkyObjectMissing
 from jupyter_sky.machines.storage.stores.listing import Manifest, UsageMemory, list_objects
 from jupyter_sky.machines.storage.stores.part_worker import read_part
-from jupyter_sky.machines.storage.stores.retries import Retries
 from jupyter_sky.machines.storage.stores.store import (
     MIB,
     PresigningStore,
@@ -31,8 +30,7 @@ from jupyter_sky.machines.storage.stores.store import (
     StoredObject,
 )
 from jupyter_sky.machines.storage.stores.stores import open_store
-from jupyter_sky.machines.storage.stores.tree_names import fold_of_platform, path_error
-from jupyter_sky.machines.storage.stores.uri import StorageUri
+from jupyter_sky.machines.storage.stores.uri import StorageUri, fold_of_platform, path_error
 
 LISTED_ROWS = 1000
 """Most rows of `Storage.ls`."""

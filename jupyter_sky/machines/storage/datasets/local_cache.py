@@ -13,7 +13,7 @@ from jupyter_sky.machines.storage.stores.cache import DatasetCache, Lease
 from jupyter_sky.machines.storage.stores.dataset import CachedObject
 from jupyter_sky.machines.storage.stores.listing import Manifest
 from jupyter_sky.machines.storage.stores.store import Store
-from jupyter_sky.machines.storage.stores.tree_names import FoldName, fold_of_platform
+from jupyter_sky.machines.storage.stores.uri import FoldName, fold_of_platform
 from jupyter_sky.machines.storage.transfers.downloads import download_objects, plan_download
 
 

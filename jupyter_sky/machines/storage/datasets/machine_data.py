@@ -16,14 +16,18 @@ from typing import Any
 from jupyter_sky.base.errors import SkyCancelled, SkyError, SkyUsageError
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.storage.stores.cache import GROUP_OBJECTS, DatasetCache, Lease
-from jupyter_sky.machines.storage.stores.cached_files import remove_tree
-from jupyter_sky.machines.storage.stores.dataset import CachedObject, Dataset
+from jupyter_sky.machines.storage.stores.dataset import CachedObject, Dataset, remove_tree
 from jupyter_sky.machines.storage.stores.errors import SkyRequestExpired, SkyStorageError
 from jupyter_sky.machines.storage.stores.file_parts import file_url, file_version
 from jupyter_sky.machines.storage.stores.part_worker import PartOutcome
-from jupyter_sky.machines.storage.stores.parts import PART_SIZE, part_count, part_span
-from jupyter_sky.machines.storage.stores.store import PartRequest, Span
-from jupyter_sky.machines.storage.stores.tree_names import path_error
+from jupyter_sky.machines.storage.stores.store import (
+    PART_SIZE,
+    PartRequest,
+    Span,
+    part_count,
+    part_span,
+)
+from jupyter_sky.machines.storage.stores.uri import path_error
 from jupyter_sky.machines.storage.transfers.downloads import DownloadPlan, download_objects
 
 ASKED_AHEAD = 4 * GROUP_OBJECTS

@@ -10,12 +10,9 @@ from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO
 
 from jupyter_sky.machines.storage.stores.checksums import crc32c
-from jupyter_sky.machines.storage.stores.clocks import learn_clocks
 from jupyter_sky.machines.storage.stores.connections import Connections
-from jupyter_sky.machines.storage.stores.errors import SkyRequestExpired
+from jupyter_sky.machines.storage.stores.errors import Retries, SkyRequestExpired
 from jupyter_sky.machines.storage.stores.part_worker import write_part
-from jupyter_sky.machines.storage.stores.parts import part_count, part_span
-from jupyter_sky.machines.storage.stores.retries import Retries
 from jupyter_sky.machines.storage.stores.store import (
     ALWAYS,
     MIB,
@@ -25,6 +22,9 @@ from jupyter_sky.machines.storage.stores.store import (
     Store,
     StoredObject,
     Upload,
+    learn_clocks,
+    part_count,
+    part_span,
 )
 
 SPOOL_BYTES = 64 * MIB

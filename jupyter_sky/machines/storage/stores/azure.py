@@ -16,9 +16,9 @@ from jupyter_sky.base.translation import _
 from jupyter_sky.machines.storage.stores.answers import raise_for_status
 from jupyter_sky.machines.storage.stores.azure_signing import VERSION, SasSigner
 from jupyter_sky.machines.storage.stores.checksums import crc_to_hex
-from jupyter_sky.machines.storage.stores.conditions import holds
 from jupyter_sky.machines.storage.stores.connections import Connections, Headers, HttpAnswer
 from jupyter_sky.machines.storage.stores.errors import (
+    Retries,
     SkyObjectMissing,
     SkyRequestExpired,
     SkySourceChanged,
@@ -26,9 +26,7 @@ from jupyter_sky.machines.storage.stores.errors import (
     SkyTargetExists,
     SkyUploadConflict,
 )
-from jupyter_sky.machines.storage.stores.parts import choose_part_size, combined_crc32c, part_span
 from jupyter_sky.machines.storage.stores.refusals import azure_permission_hint
-from jupyter_sky.machines.storage.stores.retries import Retries
 from jupyter_sky.machines.storage.stores.signing import SignedUrl, quote_path
 from jupyter_sky.machines.storage.stores.store import (
     ALWAYS,
@@ -44,6 +42,10 @@ from jupyter_sky.machines.storage.stores.store import (
     StoreDefaults,
     StoredObject,
     Upload,
+    choose_part_size,
+    combined_crc32c,
+    holds,
+    part_span,
 )
 from jupyter_sky.machines.storage.stores.traffic import Tally, TrafficMeter, request_kind
 from jupyter_sky.machines.storage.stores.uri import StorageUri

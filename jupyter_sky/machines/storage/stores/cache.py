@@ -28,14 +28,15 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from jupyter_sky.base.translation import _
-from jupyter_sky.machines.storage.stores.cached_files import (
+from jupyter_sky.machines.storage.stores.dataset import (
+    CachedObject,
+    Dataset,
     is_intact,
     is_same_file,
     remove_tree,
     seal,
     used_at,
 )
-from jupyter_sky.machines.storage.stores.dataset import CachedObject, Dataset
 from jupyter_sky.machines.storage.stores.errors import SkyDiskFull
 
 DISK_SHARE = 0.8

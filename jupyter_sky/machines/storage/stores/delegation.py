@@ -11,10 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from jupyter_sky.machines.storage.stores.access import Access
 from jupyter_sky.machines.storage.stores.errors import SkyStorageError
 from jupyter_sky.machines.storage.stores.s3 import S3Store
-from jupyter_sky.machines.storage.stores.signing import BearerSigner, BearerToken
+from jupyter_sky.machines.storage.stores.signing import Access, BearerSigner, BearerToken
 from jupyter_sky.machines.storage.stores.store import Store, grants_only_parts
 from jupyter_sky.machines.storage.stores.uri import StorageUri
 

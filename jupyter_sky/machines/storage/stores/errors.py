@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
 from jupyter_sky.base.errors import SkyError, SkyPermission, SkyTransferError, SkyUsageError
 
 
@@ -116,3 +123,105 @@ class SkyWorkerLost(SkyStorageError):
 
 class SkyTransferRunning(SkyStorageError):
     """Another process writes the same object now."""
+
+
+# -- Repetition of requests that a store could not answer: exponential, with full jitter ----------
+
+Result = TypeVar("Result")
+
+
+def backoff(attempt: int, retry_after: float, draw: float) -> float:
+    """Return the seconds before attempt `attempt` + 1.
+
+    Parameters
+    ----------
+    attempt : int
+        Attempts so far, from 1.
+    retry_after : float
+        Seconds that the store asks for; never less.
+    draw : float
+        Random number from 0 to 1: full jitter keeps many clients from coming back together.
+    """
+    return retry_after + draw * min(20.0, 0.1 * 2**attempt)
+
+
+@dataclass
+class Retries:
+    """Repeats a call while the store is busy.
+
+    Attributes
+    ----------
+    limit : int
+        Attempts in all.
+    sleep, draw : callable
+        Waits for seconds; draws from 0 to 1.
+    """
+
+    limit: int = 8
+    sleep: Callable[[float], None] = time.sleep
+    draw: Callable[[], float] = random.random
+
+    def run(
+        self,
+        call: Callable[[], Result],
+        before_retry: Callable[[], object] = lambda: None,
+    ) -> Result:
+        """Return what `call` returns; raise `SkyStoreBusy` when all attempts met it.
+
+        Parameters
+        ----------
+        call : callable
+            The request.
+        before_retry : callable
+            Removes what an attempt may have left whose answer did not come.
+        """
+        for attempt in range(1, self.limit):
+            try:
+                return call()
+            except SkyStoreBusy as error:
+                self.sleep(backoff(attempt, error.retry_after, self.draw()))
+                before_retry()
+        return call()
+
+
+# -- Remedies for the failures of a transfer ------------------------------------------------------
+
+
+class Remedy(Enum):
+    """Reaction to a failure."""
+
+    RETRY = "send the part again"
+    SLOW_DOWN = "send the part again, with fewer in flight"
+    REVIVE = "start another worker and send the part again"
+    RESTART = "begin the object anew"
+    COMPARE = "look whether the target has the same content"
+    SKIP = "give up the object, go on with others"
+    STOP = "give up the transfer"
+
+
+_REMEDIES: tuple[tuple[type[SkyStorageError], Remedy], ...] = (
+    (SkyConnectionLost, Remedy.RETRY),
+    (SkyRequestExpired, Remedy.RETRY),
+    (SkyChecksumMismatch, Remedy.RETRY),
+    (SkyStoreBusy, Remedy.SLOW_DOWN),
+    (SkyWorkerLost, Remedy.REVIVE),
+    (SkySourceChanged, Remedy.RESTART),
+    (SkyUploadConflict, Remedy.RESTART),
+    (SkyUploadMissing, Remedy.RESTART),
+    (SkyTargetExists, Remedy.COMPARE),
+    (SkyObjectMissing, Remedy.SKIP),
+    (SkyObjectArchived, Remedy.SKIP),
+    (SkyInvalidKey, Remedy.SKIP),
+    (SkyTransferRunning, Remedy.SKIP),
+)
+
+
+def remedy_of(error: SkyStorageError) -> Remedy:
+    """Return the remedy for a failure; what is not known stops the transfer.
+
+    Examples
+    --------
+    >>> remedy_of(SkyConnectionLost("reset by peer"))
+    <Remedy.RETRY: 'send the part again'>
+    """
+    return next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), Remedy.STOP)

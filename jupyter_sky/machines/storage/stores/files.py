@@ -32,7 +32,6 @@ from jupyter_sky.machines.storage.stores.file_parts import (
     read_file_part,
 )
 from jupyter_sky.machines.storage.stores.journal import own_token
-from jupyter_sky.machines.storage.stores.parts import choose_part_size, combined_crc32c, part_span
 from jupyter_sky.machines.storage.stores.store import (
     ALWAYS,
     LAST_NAME,
@@ -46,6 +45,9 @@ from jupyter_sky.machines.storage.stores.store import (
     StoreDefaults,
     StoredObject,
     Upload,
+    choose_part_size,
+    combined_crc32c,
+    part_span,
 )
 from jupyter_sky.machines.storage.stores.uri import StorageUri
 

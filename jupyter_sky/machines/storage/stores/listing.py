@@ -26,8 +26,13 @@ from jupyter_sky.machines.storage.stores.store import (
     Store,
     StoredObject,
 )
-from jupyter_sky.machines.storage.stores.tree_names import FoldName, TreeNames, exact_name, map_keys
-from jupyter_sky.machines.storage.stores.uri import StorageUri
+from jupyter_sky.machines.storage.stores.uri import (
+    FoldName,
+    StorageUri,
+    TreeNames,
+    exact_name,
+    map_keys,
+)
 
 REMEMBERED_SECONDS = 24 * 3600.0
 """Time for which a measured size is used without listing again."""

@@ -14,12 +14,6 @@ from jupyter_sky.machines.storage.stores.errors import (
     SkyUploadMissing,
 )
 from jupyter_sky.machines.storage.stores.journal import Journal, JournalEntry
-from jupyter_sky.machines.storage.stores.parts import (
-    choose_part_size,
-    combined_crc32c,
-    part_count,
-    part_span,
-)
 from jupyter_sky.machines.storage.stores.store import (
     Checksums,
     Condition,
@@ -28,6 +22,10 @@ from jupyter_sky.machines.storage.stores.store import (
     Store,
     StoredObject,
     Upload,
+    choose_part_size,
+    combined_crc32c,
+    part_count,
+    part_span,
 )
 
 RESTARTS = 2

@@ -142,7 +142,7 @@ def requester_pays_error(uri: StorageUri) -> SkyRequesterPays:
     """Return the error of a bucket whose reader pays, with the price."""
     from jupyter_sky.base.clouds.register import find_facts, find_store
     from jupyter_sky.knowledge.catalog.loader import load
-    from jupyter_sky.machines.storage.stores.prices import egress_amount, request_amount
+    from jupyter_sky.machines.storage.stores.places import egress_amount, request_amount
     from jupyter_sky.machines.storage.stores.traffic import Traffic
 
     facts = find_facts(find_store("gs" if uri.scheme == "gs" else "s3"))

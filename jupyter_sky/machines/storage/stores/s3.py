@@ -14,10 +14,10 @@ from xml.sax.saxutils import escape
 
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.storage.stores.answers import raise_for_status
-from jupyter_sky.machines.storage.stores.conditions import holds
 from jupyter_sky.machines.storage.stores.connections import Bytes, Connections, Headers, HttpAnswer
 from jupyter_sky.machines.storage.stores.dialects import CompatibleDialect
 from jupyter_sky.machines.storage.stores.errors import (
+    Retries,
     SkyBucketMissing,
     SkyChecksumMismatch,
     SkyObjectMissing,
@@ -28,13 +28,11 @@ from jupyter_sky.machines.storage.stores.errors import (
     SkyTargetExists,
     SkyUploadMissing,
 )
-from jupyter_sky.machines.storage.stores.parts import choose_part_size, combined_crc32c, part_span
 from jupyter_sky.machines.storage.stores.refusals import (
     check_deletions,
     explain_refusal,
     missing_permission,
 )
-from jupyter_sky.machines.storage.stores.retries import Retries
 from jupyter_sky.machines.storage.stores.s3_listing import (
     archive_readiness,
     find_field,
@@ -56,6 +54,10 @@ from jupyter_sky.machines.storage.stores.store import (
     StoreDefaults,
     StoredObject,
     Upload,
+    choose_part_size,
+    combined_crc32c,
+    holds,
+    part_span,
 )
 from jupyter_sky.machines.storage.stores.traffic import Tally, TrafficMeter, request_kind
 from jupyter_sky.machines.storage.stores.uri import StorageUri

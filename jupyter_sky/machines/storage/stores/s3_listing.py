@@ -13,8 +13,7 @@ from jupyter_sky.base.translation import _
 from jupyter_sky.machines.storage.stores.checksums import crc_from_base64
 from jupyter_sky.machines.storage.stores.connections import Bytes
 from jupyter_sky.machines.storage.stores.errors import SkyStorageError
-from jupyter_sky.machines.storage.stores.parts import part_span
-from jupyter_sky.machines.storage.stores.store import Part, Readiness, StoredObject
+from jupyter_sky.machines.storage.stores.store import Part, Readiness, StoredObject, part_span
 
 ARCHIVE_CLASSES = {"GLACIER", "DEEP_ARCHIVE"}
 """Classes whose objects must be restored; Google's archive can be read at once."""

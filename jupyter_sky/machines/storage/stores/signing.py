@@ -11,6 +11,7 @@ import hmac
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
@@ -18,9 +19,9 @@ from urllib.parse import quote
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.storage.stores.google_login import google_credentials
+from jupyter_sky.machines.storage.stores.uri import StorageUri
 
 if TYPE_CHECKING:
-    from jupyter_sky.machines.storage.stores.access import Access
     from jupyter_sky.machines.storage.stores.uri import StorageUri
 
 
@@ -363,3 +364,10 @@ def find_signer() -> GoogleSigner:
             ),
         )
     return GoogleSigner(str(credentials.signer_email), credentials.sign_bytes)
+
+
+class Access(Enum):
+    """Right that a machine gets, with Google's role for it."""
+
+    READ = "inRole:roles/storage.objectViewer"
+    WRITE = "inRole:roles/storage.objectUser"

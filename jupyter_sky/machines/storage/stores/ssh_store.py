@@ -13,7 +13,6 @@ from jupyter_sky.machines.storage.stores.errors import SkyChecksumMismatch
 from jupyter_sky.machines.storage.stores.file_parts import VERSION_HEADER, file_url
 from jupyter_sky.machines.storage.stores.files import FILES_CAPABILITY, FileUpload
 from jupyter_sky.machines.storage.stores.part_worker import PartJob, SignWrite
-from jupyter_sky.machines.storage.stores.parts import part_span
 from jupyter_sky.machines.storage.stores.ssh_channel import SCHEME, host_request, open_channel
 from jupyter_sky.machines.storage.stores.ssh_host import find_host, install_worker, module_command
 from jupyter_sky.machines.storage.stores.ssh_server import decode_upload, encode_upload
@@ -28,6 +27,7 @@ from jupyter_sky.machines.storage.stores.store import (
     StoreDefaults,
     StoredObject,
     Upload,
+    part_span,
 )
 from jupyter_sky.machines.storage.stores.uri import StorageUri
 from jupyter_sky.machines.storage.stores.worker_process import Report, WorkerProcess

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, runtime_checkable
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from jupyter_sky.base.translation import _
+from jupyter_sky.machines.storage.stores.errors import SkyObjectMissing, SkyStorageError
 from jupyter_sky.machines.storage.stores.signing import SignedUrl
 from jupyter_sky.machines.storage.stores.uri import StorageUri
 
@@ -408,3 +411,104 @@ def masked(url: str) -> str:
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     query = [(name, "***" if name.lower() in SECRET_PARAMETERS else value) for name, value in pairs]
     return parts._replace(query=urlencode(query, safe="*")).geturl()
+
+
+# -- Rights on a store that machines are given ----------------------------------------------------
+
+
+# -- Conditions of writes, looked at after a store has refused a request that had several ---------
+
+
+def holds(condition: Condition, store: Store, key: str) -> bool:
+    """Return whether the condition of a write of `key` holds now.
+
+    A copy inside a store has a condition for its source, too, and one answer for both.
+    """
+    if not condition.absent and not condition.version:
+        return True
+    try:
+        there = store.stat(key).version
+    except SkyObjectMissing:
+        return not condition.version
+    return not condition.absent and condition.version == there
+
+
+# -- Clocks of stores, asked for where a signature was refused as too early or too late -----------
+
+
+@runtime_checkable
+class ClockedStore(Protocol):
+    """A store whose requests are signed for a time by its own clock."""
+
+    def learn_clock(self) -> bool:
+        """Ask the store for its time; return whether another one was assumed."""
+        ...
+
+
+def learn_clocks(*stores: Store) -> bool:
+    """Ask stores for their time; return whether another one was assumed of any."""
+    wrong = False
+    for store in stores:
+        if isinstance(store, ClockedStore):
+            with suppress(SkyStorageError):
+                wrong = store.learn_clock() or wrong
+    return wrong
+
+
+# -- Division of an object into parts -------------------------------------------------------------
+
+PART_SIZE = 16 * MIB
+"""Size from which larger parts gain little, by the figures of Skyplane."""
+
+
+def choose_part_size(size: int, capability: Capability, wanted: int = PART_SIZE) -> int:
+    """Return the size of parts in bytes, in whole MiB, so that few enough parts hold the object.
+
+    Raises
+    ------
+    SkyStorageError
+        The object is larger than the store takes.
+
+    Examples
+    --------
+    >>> choose_part_size(100 * 10**9, Capability()) // MIB
+    16
+    >>> choose_part_size(10**12, Capability()) // MIB
+    96
+    """
+    if size > capability.max_object:
+        limit = capability.max_object / 1e12
+        raise SkyStorageError(
+            _("an object of {size:.1f} TB is more than {limit:.1f} TB").format(
+                size=size / 1000000000000.0, limit=limit
+            )
+        )
+    spare = capability.max_parts - max(1, capability.max_parts // 1000)
+    needed = -(-size // spare)
+    whole = -(-max(wanted, needed) // MIB) * MIB
+    return min(max(whole, capability.min_part), capability.max_part)
+
+
+def part_count(size: int, part_size: int) -> int:
+    """Return the number of parts; an empty object has one."""
+    return max(1, -(-size // part_size))
+
+
+def part_span(number: int, size: int, part_size: int) -> Span:
+    """Return the bytes of part `number`, from 1.
+
+    Examples
+    --------
+    >>> part_span(3, 40, 16)
+    Span(start=32, stop=40)
+    """
+    start = (number - 1) * part_size
+    return Span(start, min(size, start + part_size))
+
+
+def combined_crc32c(parts: Sequence[Part]) -> int | None:
+    """Return the CRC-32C of an object from its parts, None if one of them is not known."""
+    from jupyter_sky.machines.storage.stores.checksums import combine_crc32c
+
+    sums = [(part.crc32c, part.span.size) for part in parts if part.crc32c is not None]
+    return combine_crc32c(sums) if len(sums) == len(parts) else None

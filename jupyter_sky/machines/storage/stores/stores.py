@@ -48,7 +48,7 @@ from jupyter_sky.machines.storage.stores.store import Store
 from jupyter_sky.machines.storage.stores.uri import WITH_ACCOUNT, StorageUri
 
 if TYPE_CHECKING:
-    from jupyter_sky.machines.storage.stores.access import Access
+    from jupyter_sky.machines.storage.stores.signing import Access
 
 
 GOOGLE = "https://storage.googleapis.com"

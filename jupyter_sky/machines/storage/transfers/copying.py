@@ -24,8 +24,7 @@ from jupyter_sky.machines.storage.stores.store import (
     Store,
     StoredObject,
 )
-from jupyter_sky.machines.storage.stores.tree_names import FoldName, exact_name, map_keys
-from jupyter_sky.machines.storage.stores.uri import StorageUri
+from jupyter_sky.machines.storage.stores.uri import FoldName, StorageUri, exact_name, map_keys
 
 SHOWN_KEYS = 3
 COMPARED_AT_ONCE = 16
@@ -92,7 +91,7 @@ def plan_copy(
     store, target
         Where they go.
     fold
-        Comparison of names of the target, see `jupyter_sky.machines.storage.stores.tree_names`.
+        Comparison of names of the target, see `jupyter_sky.machines.storage.stores.uri`.
 
     Raises
     ------

@@ -14,18 +14,19 @@ from typing import TypeAlias
 from jupyter_sky.base.errors import SkyCancelled
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.storage.stores.checksums import combine_crc32c, crc_to_hex
-from jupyter_sky.machines.storage.stores.errors import SkyChecksumMismatch, SkyStoreBusy
+from jupyter_sky.machines.storage.stores.errors import SkyChecksumMismatch, SkyStoreBusy, backoff
 from jupyter_sky.machines.storage.stores.file_parts import DONE_HEADER, SUM_HEADER, file_url
 from jupyter_sky.machines.storage.stores.part_worker import PartJob, PartOutcome, PartWorker
-from jupyter_sky.machines.storage.stores.parts import PART_SIZE, part_count, part_span
 from jupyter_sky.machines.storage.stores.peers import is_of_peer
-from jupyter_sky.machines.storage.stores.retries import backoff
 from jupyter_sky.machines.storage.stores.store import (
+    PART_SIZE,
     Checksums,
     PartRequest,
     Span,
     Store,
     StoredObject,
+    part_count,
+    part_span,
 )
 
 CONCURRENCY = 8

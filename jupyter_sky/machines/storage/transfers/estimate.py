@@ -13,10 +13,19 @@ from jupyter_sky.base.translation import _
 from jupyter_sky.knowledge.catalog.transfer import Duration
 from jupyter_sky.knowledge.tracker.transfer_rates import TransferRates
 from jupyter_sky.machines.storage.stores.object_transfer import TransferItem
-from jupyter_sky.machines.storage.stores.parts import choose_part_size, part_count
-from jupyter_sky.machines.storage.stores.places import catalog_location, is_priced
-from jupyter_sky.machines.storage.stores.prices import Charge, ColdBytes, price_transfer
-from jupyter_sky.machines.storage.stores.store import Capability, StoredObject
+from jupyter_sky.machines.storage.stores.places import (
+    Charge,
+    ColdBytes,
+    catalog_location,
+    is_priced,
+    price_transfer,
+)
+from jupyter_sky.machines.storage.stores.store import (
+    Capability,
+    StoredObject,
+    choose_part_size,
+    part_count,
+)
 from jupyter_sky.machines.storage.stores.traffic import Traffic, TransferTraffic
 from jupyter_sky.machines.storage.transfers.movers import CopyMover
 

@@ -11,7 +11,7 @@ import random
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,11 +21,13 @@ from typing import TypeAlias, TypeVar
 
 from jupyter_sky.base.errors import SkyCancelled
 from jupyter_sky.base.translation import _
-from jupyter_sky.machines.storage.stores.clocks import learn_clocks
 from jupyter_sky.machines.storage.stores.errors import (
+    Remedy,
     SkyDiskFull,
     SkyRequestExpired,
     SkyStorageError,
+    backoff,
+    remedy_of,
 )
 from jupyter_sky.machines.storage.stores.journal import HEARTBEAT, Journal
 from jupyter_sky.machines.storage.stores.object_transfer import (
@@ -39,16 +41,88 @@ from jupyter_sky.machines.storage.stores.object_transfer import (
     object_name,
     open_object,
 )
-from jupyter_sky.machines.storage.stores.part_worker import NOTHING, Limits, PartOutcome
-from jupyter_sky.machines.storage.stores.parts import choose_part_size
-from jupyter_sky.machines.storage.stores.retries import backoff
-from jupyter_sky.machines.storage.stores.store import Checksums, Part, Store, StoredObject, Upload
+from jupyter_sky.machines.storage.stores.part_worker import (
+    NOTHING,
+    Limits,
+    PartOutcome,
+    PartWorker,
+    Worker,
+)
+from jupyter_sky.machines.storage.stores.store import (
+    ALWAYS,
+    MIB,
+    Checksums,
+    Condition,
+    Part,
+    Store,
+    StoredObject,
+    Upload,
+    choose_part_size,
+    learn_clocks,
+)
 from jupyter_sky.machines.storage.stores.traffic import Traffic, TransferTraffic, traffic_of
 from jupyter_sky.machines.storage.transfers.leftovers import remove_files_below
-from jupyter_sky.machines.storage.transfers.movers import CopyMover, Mover, WorkerMover
+from jupyter_sky.machines.storage.transfers.movers import CopyMover, Mover, Report, WorkerMover
 from jupyter_sky.machines.storage.transfers.progress import Counters, Progress
-from jupyter_sky.machines.storage.transfers.remedies import Remedy, remedy_of
-from jupyter_sky.machines.storage.transfers.transfer_values import TransferOptions, TransferResult
+
+# -- Options and result of a transfer -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TransferOptions:
+    """Options of a transfer.
+
+    Attributes
+    ----------
+    condition : Condition
+        Checked by the target for every object at its publication.
+    part_size : int
+        Bytes; 0 lets the store choose.
+    memory : int
+        Bytes of parts in flight.
+    attempts : int
+        Of one part.
+    price : callable
+        Returns dollars from the requests and bytes of both ends.
+    start_worker : callable
+        Starts a worker that reports to its argument.
+    read_store, write_store : Store, optional
+        Stores whose requests the worker may hold, where it is on another machine.
+    """
+
+    condition: Condition = ALWAYS
+    part_size: int = 0
+    memory: int = 128 * MIB
+    attempts: int = 10
+    price: Callable[[TransferTraffic], float] = lambda traffic: 0.0
+    start_worker: Callable[[Report], Worker] = PartWorker
+    read_store: Store | None = None
+    write_store: Store | None = None
+
+
+@dataclass(frozen=True)
+class TransferResult:
+    """End of a transfer.
+
+    Attributes
+    ----------
+    objects : mapping
+        What was published, by key.
+    skipped : int
+        Objects that an earlier transfer had published.
+    unverified : int
+        Objects whose source tells no checksum of the whole.
+    progress : Progress
+        Final counts.
+    """
+
+    objects: Mapping[str, StoredObject]
+    skipped: int
+    unverified: int
+    progress: Progress
+
+
+# -- Transfer of objects between stores: parallel, checked, resumable by part, publis -------------
 
 __all__ = ["Transfer", "TransferItem", "TransferOptions", "TransferResult"]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from jupyter_sky.knowledge.lifetimes import validation
 from jupyter_sky.workflows.bags.decisions.run_times import RunTimes
-from jupyter_sky.workflows.bags.queue.values import (
+from jupyter_sky.workflows.bags.queue.application import (
     BagCounts,
     BagSettings,
     End,

@@ -10,8 +10,7 @@ from jupyter_sky.base.errors import SkyError
 from jupyter_sky.workflows.bags.decisions.backlog import MachineKind
 from jupyter_sky.workflows.bags.decisions.job_forecast import DegradedOption
 from jupyter_sky.workflows.bags.decisions.outlook import FleetView
-from jupyter_sky.workflows.bags.queue.application import App
-from jupyter_sky.workflows.bags.queue.values import JobOutcome, OpenJob
+from jupyter_sky.workflows.bags.queue.application import App, JobOutcome, OpenJob
 
 
 class Fleet(Protocol):

@@ -40,12 +40,22 @@ from jupyter_sky.workflows.bags.decisions.backlog import MachineKind
 from jupyter_sky.workflows.bags.decisions.explorer import Explorer, find_shapes, narrow_to
 from jupyter_sky.workflows.bags.decisions.fleet_plan import FIRST_GROUPS, machine_kind
 from jupyter_sky.workflows.bags.decisions.job_forecast import DegradedOption
-from jupyter_sky.workflows.bags.decisions.on_demand import MOST_GROUPS, on_demand_option
-from jupyter_sky.workflows.bags.decisions.outlook import BOOT_HOURS, FleetView, view_groups
+from jupyter_sky.workflows.bags.decisions.outlook import (
+    BOOT_HOURS,
+    MOST_GROUPS,
+    FleetView,
+    on_demand_option,
+    view_groups,
+)
 from jupyter_sky.workflows.bags.fleet.node import Call, run_jobs
-from jupyter_sky.workflows.bags.queue.application import App, FunctionApp
+from jupyter_sky.workflows.bags.queue.application import (
+    App,
+    BagSettings,
+    FunctionApp,
+    JobOutcome,
+    OpenJob,
+)
 from jupyter_sky.workflows.bags.queue.exploration import AppTimes, shape_key
-from jupyter_sky.workflows.bags.queue.values import BagSettings, JobOutcome, OpenJob
 
 if TYPE_CHECKING:
     from jupyter_sky.base.store.store import ClusterRow

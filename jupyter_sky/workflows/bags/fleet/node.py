@@ -10,8 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jupyter_sky.workflows.bags.queue.application import App
-from jupyter_sky.workflows.bags.queue.values import JobOutcome
+from jupyter_sky.workflows.bags.queue.application import App, JobOutcome
 
 Call = tuple[int, int, Mapping[str, Any]]
 """Number of a job, number of its attempt, its parameters."""

@@ -35,11 +35,15 @@ from jupyter_sky.machines.provisioner.placement import decide_placement
 from jupyter_sky.workflows.bags.decisions.backlog import MachineKind
 from jupyter_sky.workflows.bags.decisions.fleet_plan import FIRST_GROUPS
 from jupyter_sky.workflows.bags.decisions.job_forecast import DegradedOption
-from jupyter_sky.workflows.bags.decisions.on_demand import on_demand_option
-from jupyter_sky.workflows.bags.decisions.outlook import FleetView, view_fleet
+from jupyter_sky.workflows.bags.decisions.outlook import FleetView, on_demand_option, view_fleet
 from jupyter_sky.workflows.bags.fleet.node import Call, run_jobs
-from jupyter_sky.workflows.bags.queue.application import App, FunctionApp
-from jupyter_sky.workflows.bags.queue.values import BagSettings, JobOutcome, OpenJob
+from jupyter_sky.workflows.bags.queue.application import (
+    App,
+    BagSettings,
+    FunctionApp,
+    JobOutcome,
+    OpenJob,
+)
 
 if TYPE_CHECKING:
     from jupyter_sky.execution.functions.pools.pool import Pool

@@ -25,8 +25,7 @@ from jupyter_sky.workflows.bags.decisions.job_forecast import DegradedOption
 from jupyter_sky.workflows.bags.decisions.outlook import FleetView
 from jupyter_sky.workflows.bags.fleet.slurm_commands import batch_options, end_error
 from jupyter_sky.workflows.bags.fleet.slurm_job import LOG, MESSAGE, RESULT, write_whole
-from jupyter_sky.workflows.bags.queue.application import App
-from jupyter_sky.workflows.bags.queue.values import BagSettings, JobOutcome, OpenJob
+from jupyter_sky.workflows.bags.queue.application import App, BagSettings, JobOutcome, OpenJob
 
 AT_ONCE = 64
 """Batch jobs that wait or run at a time, unless `machines` says how many."""

@@ -17,9 +17,7 @@ from typing import Any
 from jupyter_sky.base.errors import SkyRunTaken, SkyUsageError, suggest
 from jupyter_sky.base.store.database import Database
 from jupyter_sky.base.translation import _
-from jupyter_sky.workflows.bags.queue.exploration import AppTimes
-from jupyter_sky.workflows.bags.queue.parameters import Parameters
-from jupyter_sky.workflows.bags.queue.values import (
+from jupyter_sky.workflows.bags.queue.application import (
     BagCounts,
     BagSettings,
     End,
@@ -27,6 +25,8 @@ from jupyter_sky.workflows.bags.queue.values import (
     JobState,
     OpenJob,
 )
+from jupyter_sky.workflows.bags.queue.exploration import AppTimes
+from jupyter_sky.workflows.bags.queue.parameters import Parameters
 
 CANCEL, RELOAD = "cancel", "reload"
 """Wishes of users: stop all, and look at jobs that were added or are to be tried again."""
