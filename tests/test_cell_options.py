@@ -6,15 +6,18 @@ import pytest
 
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests.cell_options.parsing import (
-    CellInput,
-    CellOptions,
-    CellOutput,
     parse_cell_line,
     split_names,
     written_options,
 )
 from jupyter_sky.base.requests.cell_options.schema import OPTIONS, help_text
-from jupyter_sky.base.requests.cell_options.values import CellDefault, CellMap
+from jupyter_sky.base.requests.cell_options.values import (
+    CellDefault,
+    CellInput,
+    CellMap,
+    CellOptions,
+    CellOutput,
+)
 from jupyter_sky.base.requests.resources import Resources
 
 ALIASES = {

@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, "")
 from jupyter_sky.machines.engines.wire.values import Parcel
-from jupyter_sky.execution.cells.run import mending_line
+from jupyter_sky.execution.cells.failures import mending_line
 from jupyter_sky.execution.cells.failures import rebuild_exception
 from tests.emulators.hostile import Touch
 evil = Parcel.of(Touch(Path(sys.argv[1]))).inline()

@@ -203,8 +203,7 @@ def cache_hit_ms(count: int) -> float:
     """Return milliseconds in which a kept result is found, checked and taken, per task."""
     import jupyter_sky as sky
     from jupyter_sky.workflows.pipelines.model.graph import RunGraph
-    from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults
-    from jupyter_sky.workflows.pipelines.model.results import RunResults
+    from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults, RunResults
     from jupyter_sky.workflows.pipelines.model.reuse import Reuse
     from jupyter_sky.workflows.pipelines.model.task_body import make_graph
 

@@ -25,8 +25,8 @@ sys.path.insert(0, str(ROOT))
 
 import jupyter_sky as sky  # noqa: E402
 from jupyter_sky.execution.sessions import session as sessions  # noqa: E402
-from jupyter_sky.workflows.pipelines.run.events import Kind  # noqa: E402
 from jupyter_sky.workflows.pipelines.run.run_storage import open_journal  # noqa: E402
+from jupyter_sky.workflows.pipelines.run.state import Kind  # noqa: E402
 
 ROUNDS = 3
 

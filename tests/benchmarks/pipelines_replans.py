@@ -124,7 +124,7 @@ def replan_real_seconds() -> float:
     import jupyter_sky as sky
     from jupyter_sky.execution.sessions import session as sessions
     from jupyter_sky.workflows.pipelines.run.run_storage import open_journal
-    from jupyter_sky.workflows.pipelines.run.events import Kind
+    from jupyter_sky.workflows.pipelines.run.state import Kind
 
     sessions.open_session({}, "benchmark.ipynb", lasting=True)
     with sky.Dag() as dag:

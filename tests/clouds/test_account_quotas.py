@@ -13,9 +13,14 @@ from jupyter_sky.clouds import cloud_provider
 from jupyter_sky.clouds.aws.driver import Aws
 from jupyter_sky.clouds.azure.driver import Azure
 from jupyter_sky.clouds.gcp.driver import Gcp
-from jupyter_sky.knowledge.tracker import account_quotas
-from jupyter_sky.knowledge.tracker.account_quotas import KEPT_SECONDS, read_quotas, write_quotas
-from jupyter_sky.knowledge.tracker.quotas import AccountQuota, QuotaTable
+from jupyter_sky.knowledge.tracker import quotas
+from jupyter_sky.knowledge.tracker.quotas import (
+    KEPT_SECONDS,
+    AccountQuota,
+    QuotaTable,
+    read_quotas,
+    write_quotas,
+)
 from tests.clouds.aws_cases import account_fixture, driver_fixture, ec2_fixture  # noqa: F401
 from tests.emulators.arm import Arm
 from tests.emulators.ec2 import Ec2
@@ -119,7 +124,7 @@ def test_quotas_are_read_though_another_thread_forgets_them(
         def __setitem__(self, key: Any, value: Any) -> None:
             """Keep nothing."""
 
-    monkeypatch.setattr(account_quotas, "_loaded", Forgetful())
+    monkeypatch.setattr(quotas, "_loaded", Forgetful())
     quota = AccountQuota("aws", "P", 8.0, "vcpus")
     now = time.time()
     write_quotas(tmp_path, "aws", [quota], now)

@@ -17,7 +17,7 @@ from jupyter_sky.base.errors import SkyCancelled
 from jupyter_sky.base.settings import paths
 from jupyter_sky.clouds.account_setup import setup_names
 from jupyter_sky.interfaces.api.guided_setup import GuidedSetup, policy_text
-from jupyter_sky.knowledge.tracker.account_quotas import read_quotas
+from jupyter_sky.knowledge.tracker.quotas import read_quotas
 from tests.clouds.aws_cases import account_fixture, ec2_fixture, use
 from tests.conftest import clean
 from tests.emulators.ec2 import Ec2

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
-from jupyter_sky.execution.cells.run import mending_line
+from jupyter_sky.execution.cells.failures import mending_line
 from jupyter_sky.machines.engines.node.files import build_manifest
 from jupyter_sky.machines.engines.wire.error_serialization import describe_error
 

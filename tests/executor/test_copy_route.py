@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from jupyter_sky.execution.sessions.copy_ends import find_route, nearest_cluster
+from jupyter_sky.execution.sessions.copy_route import find_route, nearest_cluster
 from jupyter_sky.machines.storage.datasets.data import Storage
 
 

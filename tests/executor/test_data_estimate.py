@@ -12,7 +12,7 @@ from jupyter_sky import catalog
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests.dag.graph import Data
 from jupyter_sky.base.requests.resources import Resources
-from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.decisions.optimizer.planning import plan
 from jupyter_sky.execution.clusters.cluster_request import data_settings
 from jupyter_sky.execution.files.data_estimate import (
     area_names,
@@ -21,7 +21,7 @@ from jupyter_sky.execution.files.data_estimate import (
     place_of,
     planned_data,
 )
-from jupyter_sky.execution.files.datasets import CellDataset
+from jupyter_sky.execution.files.dataset_listing import CellDataset
 from jupyter_sky.machines.storage.datasets.data import usage_memory
 from jupyter_sky.machines.storage.datasets.residency import ResidencyRule, Station, check_residency
 from jupyter_sky.machines.storage.stores.errors import SkyResidency

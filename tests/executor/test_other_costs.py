@@ -16,7 +16,7 @@ from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.store.store import ClusterRow, Store
 from jupyter_sky.clouds.launches.launch_records import installation_id
-from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.decisions.optimizer.planning import plan
 from jupyter_sky.execution.clusters import cluster_launch
 from jupyter_sky.execution.clusters.cluster import EgressMeter
 from jupyter_sky.execution.clusters.clusters import ClusterRegistry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jupyter_sky.execution.cells.output_area import OutputArea
-from jupyter_sky.execution.cells.untrusted_output import filter_entries
+from jupyter_sky.execution.cells.relay import filter_entries
 
 
 def entry(kind: str, rank: int = 0, **content: Any) -> dict[str, Any]:

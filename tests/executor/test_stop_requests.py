@@ -10,9 +10,8 @@ import pytest
 
 from jupyter_sky.base.store.store import Store
 from jupyter_sky.execution.cells import run_record
-from jupyter_sky.execution.cells.run import StopRequests
 from jupyter_sky.execution.cells.run_monitor import describe_loss
-from jupyter_sky.execution.cells.run_record import RunRecord
+from jupyter_sky.execution.cells.run_record import RunRecord, StopRequests
 from tests.store.rows import CLUSTER, RUN
 
 

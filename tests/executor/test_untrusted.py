@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from jupyter_sky.base.store.store import Store
-from jupyter_sky.execution.cells.untrusted_output import is_untrusted
+from jupyter_sky.execution.cells.relay import is_untrusted
 from tests.conftest import Notebook, wait_until
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.cli import main
 from jupyter_sky.execution.files.data_estimate import transfers_usd
-from jupyter_sky.execution.files.datasets import CellDataset
+from jupyter_sky.execution.files.dataset_listing import CellDataset
 from jupyter_sky.interfaces.api.bench import Bench, check_limits, plan_bench, split_candidates
 from jupyter_sky.interfaces.api.launches import read_command, read_command_line
 from jupyter_sky.knowledge.catalog import load

@@ -17,7 +17,7 @@ from jupyter_sky.clouds.launches.launch_records import LaunchRecords
 from jupyter_sky.execution.sessions import session
 from jupyter_sky.interfaces.api import doctor
 from jupyter_sky.interfaces.api.doctor import Finding, find_version_problems
-from jupyter_sky.knowledge.tracker.account_quotas import read_quotas
+from jupyter_sky.knowledge.tracker.quotas import read_quotas
 from tests.clouds.aws_cases import account_fixture, ec2_fixture, use
 from tests.emulators.ec2 import Ec2
 

@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_sky.decisions.optimizer import constraints as c
 from jupyter_sky.decisions.optimizer.plan import Plan
-from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.decisions.optimizer.planning import plan
 
 from .test_plan_explanations import vision
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 from jupyter_sky.decisions.optimizer.objectives import SETTINGS
-from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.decisions.optimizer.planning import plan
 
 
 def test_every_setting_of_a_plan_is_known() -> None:

@@ -13,10 +13,10 @@ import jupyter_sky as sky
 from jupyter_sky.base.errors import SkyNoOffer, SkyNoPlan, SkyUsageError
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.decisions.optimizer import constraints as c
+from jupyter_sky.decisions.optimizer.constraints import parse_scope
 from jupyter_sky.decisions.optimizer.estimators import table
 from jupyter_sky.decisions.optimizer.plan import Plan
-from jupyter_sky.decisions.optimizer.planner import plan
-from jupyter_sky.decisions.optimizer.scopes import parse_scope
+from jupyter_sky.decisions.optimizer.planning import plan
 from jupyter_sky.interfaces.widgets.plan import to_text
 from jupyter_sky.knowledge.lifetimes import checkpointed, fresh_turnaround, posterior
 

@@ -24,7 +24,7 @@ from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.decisions.optimizer import assumptions
 from jupyter_sky.decisions.optimizer import constraints as c
 from jupyter_sky.decisions.optimizer.plan import Plan
-from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.decisions.optimizer.planning import plan
 from jupyter_sky.knowledge.catalog import Location
 from jupyter_sky.knowledge.lifetimes import FloorHyperbolic, Lives, expected_runs, posterior
 

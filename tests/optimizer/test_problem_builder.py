@@ -14,11 +14,11 @@ from jupyter_sky.base.requests.offers import Offer, Price
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.decisions.optimizer import assumptions
 from jupyter_sky.decisions.optimizer import constraints as c
+from jupyter_sky.decisions.optimizer.constraints import parse_scope
 from jupyter_sky.decisions.optimizer.estimators import amdahl
 from jupyter_sky.decisions.optimizer.market import Market
-from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.decisions.optimizer.planning import plan
 from jupyter_sky.decisions.optimizer.problem_builder import ProblemBuilder, find_concurrent_sets
-from jupyter_sky.decisions.optimizer.scopes import parse_scope
 from jupyter_sky.decisions.optimizer.solver.problem import Objective
 from jupyter_sky.knowledge.lifetimes import Beliefs
 from jupyter_sky.knowledge.tracker import Knowledge, Observation, Place

@@ -9,9 +9,8 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.base.errors import SkyNoPlan
-from jupyter_sky.decisions.optimizer.planner import plan
-from jupyter_sky.knowledge.tracker.account_quotas import write_quotas
-from jupyter_sky.knowledge.tracker.quotas import AccountQuota
+from jupyter_sky.decisions.optimizer.planning import plan
+from jupyter_sky.knowledge.tracker.quotas import AccountQuota, write_quotas
 
 EAST = {"cloud": "aws", "region": "us-east-1", "on_demand": True}
 PAGE = "https://us-east-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/L-417A185B"

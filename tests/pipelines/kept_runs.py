@@ -12,8 +12,7 @@ from typing import Any
 
 from jupyter_sky.base.requests.dag.dag import Dag
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph
-from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults
-from jupyter_sky.workflows.pipelines.model.results import RunResults
+from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults, RunResults
 from jupyter_sky.workflows.pipelines.model.reuse import Reuse, describe
 from jupyter_sky.workflows.pipelines.model.task_body import make_graph
 from jupyter_sky.workflows.pipelines.notebook.cell_body import make_notebook_graph

@@ -23,7 +23,7 @@ from jupyter_sky.base.requests.dag.graph import Graph
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.decisions.optimizer.assumptions import SPIN_UP_HOURS, billed_hours
 from jupyter_sky.decisions.optimizer.plan import Plan
-from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.decisions.optimizer.planning import plan
 from jupyter_sky.decisions.optimizer.transfers import get_transfer_prices
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
 from jupyter_sky.workflows.pipelines.run import controller as controller_module
@@ -41,9 +41,9 @@ from jupyter_sky.workflows.pipelines.run.actions import (
     World,
 )
 from jupyter_sky.workflows.pipelines.run.controller import Controller
-from jupyter_sky.workflows.pipelines.run.events import Event, Kind
 from jupyter_sky.workflows.pipelines.run.journal import RunJournal
 from jupyter_sky.workflows.pipelines.run.outlook import HeldTask, Residual, Result
+from jupyter_sky.workflows.pipelines.run.placing import make_residual_graph, read_offer
 from jupyter_sky.workflows.pipelines.run.replanning import (
     PlanGraph,
     RunProblem,
@@ -51,8 +51,7 @@ from jupyter_sky.workflows.pipelines.run.replanning import (
     make_problem,
     replan,
 )
-from jupyter_sky.workflows.pipelines.run.residual_graph import make_residual_graph, read_offer
-from jupyter_sky.workflows.pipelines.run.state import Refusal, RunState
+from jupyter_sky.workflows.pipelines.run.state import Event, Kind, Refusal, RunState
 
 SIZES = (2, 4, 8, 16, 32)
 _KINDS = {

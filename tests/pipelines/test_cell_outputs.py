@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jupyter_sky.workflows.pipelines.notebook.cell_outputs import notebook_outputs, output_text
+from jupyter_sky.workflows.pipelines.notebook.cell_runs import notebook_outputs, output_text
 
 
 def _stream(text: str, name: str = "stdout") -> dict[str, Any]:

@@ -13,8 +13,8 @@ from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
 from jupyter_sky.workflows.pipelines.model.identity import TaskKey
 from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults
 from jupyter_sky.workflows.pipelines.run.claims import Claims
-from jupyter_sky.workflows.pipelines.run.events import Event, Kind
 from jupyter_sky.workflows.pipelines.run.journal import RunJournal
+from jupyter_sky.workflows.pipelines.run.state import Event, Kind
 
 KEY = TaskKey("code", {}, {}, {}, {}, {}, {})
 

@@ -14,8 +14,7 @@ from jupyter_sky.workflows.pipelines.notebook.cell_body import make_notebook_gra
 from jupyter_sky.workflows.pipelines.notebook.cells import read_cells
 from jupyter_sky.workflows.pipelines.notebook.links import Pipeline, link_cells
 from jupyter_sky.workflows.pipelines.run.controller import decide
-from jupyter_sky.workflows.pipelines.run.events import Event, Kind
-from jupyter_sky.workflows.pipelines.run.state import RunState, fold
+from jupyter_sky.workflows.pipelines.run.state import Event, Kind, RunState, fold
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import pytest
 
 from jupyter_sky.base.errors import SkyNoOffer
 from jupyter_sky.base.requests.dag.dag import Dag
-from jupyter_sky.decisions.optimizer.planner import plan
-from jupyter_sky.workflows.pipelines.run.events import Kind
+from jupyter_sky.decisions.optimizer.planning import plan
 from jupyter_sky.workflows.pipelines.run.outlook import spent_usd
+from jupyter_sky.workflows.pipelines.run.state import Kind
 
 from .paper_graphs import (
     NLP_HOURS,

@@ -13,8 +13,8 @@ from jupyter_sky.base.requests.dag.dag import Dag, Task
 from jupyter_sky.base.requests.dag.graph import Graph
 from jupyter_sky.decisions.optimizer.constraints import Residency, same_region
 from jupyter_sky.decisions.optimizer.estimators import amdahl
-from jupyter_sky.workflows.pipelines.run.events import Kind
 from jupyter_sky.workflows.pipelines.run.replanning import RunProblem, make_problem
+from jupyter_sky.workflows.pipelines.run.state import Kind
 
 from .simulated_clouds import Ended, Faults, carry_out, plan_offers
 

@@ -14,8 +14,8 @@ from jupyter_sky.base.errors import SkyStoreError
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
 from jupyter_sky.workflows.pipelines.run.actions import Action, Follow
 from jupyter_sky.workflows.pipelines.run.controller import Controller
-from jupyter_sky.workflows.pipelines.run.events import Event, Kind
 from jupyter_sky.workflows.pipelines.run.journal import RunJournal
+from jupyter_sky.workflows.pipelines.run.state import Event, Kind
 from tests.conftest import Notebook, wait_until
 from tests.runs.pretended_world import Clock, PretendedWorld
 

@@ -10,14 +10,11 @@ import yaml
 
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests.offers import Offer
-from jupyter_sky.decisions.optimizer.plan import Plan
-from jupyter_sky.decisions.optimizer.plan_values import PlannedTask
+from jupyter_sky.decisions.optimizer.plan import Plan, PlannedTask
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
-from jupyter_sky.workflows.pipelines.run.events import Event, Kind
 from jupyter_sky.workflows.pipelines.run.export import describe_graph, write_graph
 from jupyter_sky.workflows.pipelines.run.run_report import TaskReport, make_table, report_tasks
-from jupyter_sky.workflows.pipelines.run.state import RunState, fold
-from jupyter_sky.workflows.pipelines.run.task_state import Phase
+from jupyter_sky.workflows.pipelines.run.state import Event, Kind, Phase, RunState, fold
 
 OFFER = Offer("aws", "us-east-1", "t3.nano", 2, 0.5, price=1.2)
 GRAPH = RunGraph(

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults, TaskResult
-from jupyter_sky.workflows.pipelines.model.results import RunResults
+from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults, RunResults, TaskResult
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ import pytest
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
 from jupyter_sky.interfaces.magics.bag_cells import run_sweep
-from jupyter_sky.workflows.pipelines.model.graph import RunGraph
-from jupyter_sky.workflows.pipelines.model.task_names import attempt_name, plain_name
+from jupyter_sky.workflows.pipelines.model.graph import RunGraph, attempt_name, plain_name
 from jupyter_sky.workflows.pipelines.notebook.cell_body import (
     CellBody,
     make_notebook_dag,

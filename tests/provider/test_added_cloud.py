@@ -22,9 +22,8 @@ from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.store.store import ClusterRow, Store
 from jupyter_sky.clouds.prices import refresh, sources
 from jupyter_sky.clouds.prices.entries import make_offer, make_table
-from jupyter_sky.decisions.optimizer.constraints import Avoid, Only, Quota
+from jupyter_sky.decisions.optimizer.constraints import Avoid, Only, Quota, parse_scope
 from jupyter_sky.decisions.optimizer.launchability import Launchable
-from jupyter_sky.decisions.optimizer.scopes import parse_scope
 from jupyter_sky.decisions.search.offers import product_family
 from jupyter_sky.interfaces.api.settings import config
 from jupyter_sky.interfaces.forms.completion import CompletionContext
@@ -304,7 +303,7 @@ def test_built_in_clouds_and_an_import_read_no_entry_points() -> None:
         from jupyter_sky.knowledge.catalog.transfer import Location
         from jupyter_sky.base.settings.settings import Sky
         from jupyter_sky.base.requests.dag.graph import Data
-        from jupyter_sky.decisions.optimizer.scopes import parse_scope
+        from jupyter_sky.decisions.optimizer.constraints import parse_scope
         from jupyter_sky.base.clouds.register import find_facts, sort_names
         from jupyter_sky.knowledge.tracker.blocks import block_seconds
         sky.Resources.parse(cloud="aws,gcp,vast,local")

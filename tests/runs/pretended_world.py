@@ -28,9 +28,8 @@ from jupyter_sky.workflows.pipelines.run.actions import (
     World,
 )
 from jupyter_sky.workflows.pipelines.run.controller import Controller
-from jupyter_sky.workflows.pipelines.run.events import Event, Kind
 from jupyter_sky.workflows.pipelines.run.journal import RunJournal
-from jupyter_sky.workflows.pipelines.run.state import RunState
+from jupyter_sky.workflows.pipelines.run.state import Event, Kind, RunState
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS cluster (token TEXT PRIMARY KEY, name TEXT, launches INT, is_up INT);

@@ -12,10 +12,8 @@ import pytest
 from jupyter_sky.base.errors import SkyRunTaken, SkyUsageError
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
 from jupyter_sky.workflows.pipelines.run.controller import Controller
-from jupyter_sky.workflows.pipelines.run.events import Kind
 from jupyter_sky.workflows.pipelines.run.journal import RunJournal
-from jupyter_sky.workflows.pipelines.run.state import RunState, fold
-from jupyter_sky.workflows.pipelines.run.task_state import Phase
+from jupyter_sky.workflows.pipelines.run.state import Kind, Phase, RunState, fold
 
 from .pretended_world import DIAMOND, Clock, PretendedWorld, phases_of, run_graph, set_trouble
 

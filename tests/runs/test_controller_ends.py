@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from jupyter_sky.workflows.pipelines.model.graph import RunTask
-from jupyter_sky.workflows.pipelines.run.events import REPEATED, Event
 from jupyter_sky.workflows.pipelines.run.journal import RunJournal
+from jupyter_sky.workflows.pipelines.run.state import REPEATED, Event
 
 from .pretended_world import DIAMOND, PretendedWorld, phases_of, run_graph, set_trouble
 

@@ -14,9 +14,8 @@ from jupyter_sky.workflows.pipelines.run.controller import (
     next_time,
     next_trigger,
 )
-from jupyter_sky.workflows.pipelines.run.events import Event, Kind
 from jupyter_sky.workflows.pipelines.run.outlook import forecast, residual
-from jupyter_sky.workflows.pipelines.run.state import RunState, fold
+from jupyter_sky.workflows.pipelines.run.state import Event, Kind, RunState, fold
 
 HOUR = 3600.0
 GRAPH = RunGraph([RunTask("a"), RunTask("b", ("a",)), RunTask("c", ("b",))])

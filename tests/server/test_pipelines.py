@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from jupyter_sky.base.remote.processes import identity
-from jupyter_sky.decisions.optimizer.plan import Plan
-from jupyter_sky.decisions.optimizer.plan_values import Certificate
+from jupyter_sky.decisions.optimizer.plan import Certificate, Plan
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
-from jupyter_sky.workflows.pipelines.run.events import Event, Kind
 from jupyter_sky.workflows.pipelines.run.journal import RunJournal
 from jupyter_sky.workflows.pipelines.run.run_storage import open_journal
+from jupyter_sky.workflows.pipelines.run.state import Event, Kind
 from tests.server.conftest import Refused
 
 GRAPH = RunGraph([RunTask("load"), RunTask("fit", ("load",))])

@@ -15,7 +15,7 @@ from jupyter_sky.base.requests.cell_options.spark_version import spark_version
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.quantities import Amount
 from jupyter_sky.base.requests.resources import Resources
-from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.decisions.optimizer.planning import plan
 from jupyter_sky.knowledge.catalog import load
 from jupyter_sky.knowledge.catalog.managed_services import find_services
 from jupyter_sky.machines.provisioner import broker

@@ -12,7 +12,7 @@ from jupyter_sky.machines.storage.stores.uri import StorageUri
 
 
 @dataclass
-class MemoryStore:
+class MemoryStore(StoreDefaults):
     """Objects by key; counts the objects that listings have yielded."""
 
     objects: dict[str, StoredObject] = field(default_factory=dict)

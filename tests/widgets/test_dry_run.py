@@ -7,7 +7,7 @@ from dataclasses import replace
 from bs4 import BeautifulSoup
 
 from jupyter_sky.base.requests.offers import Offer
-from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.decisions.optimizer.planning import plan
 from jupyter_sky.interfaces.widgets.dry_run import DryRun
 
 OFFERS = [

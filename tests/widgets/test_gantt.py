@@ -14,7 +14,7 @@ import jupyter_sky as sky
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.decisions.optimizer.explain.timeline import critical_path, timeline
 from jupyter_sky.decisions.optimizer.plan import Plan
-from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.decisions.optimizer.planning import plan
 from jupyter_sky.interfaces.widgets.gantt import COLUMNS, MAX_BARS, draw_gantt, ticks, to_text
 
 OFFERS = [

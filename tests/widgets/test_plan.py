@@ -16,7 +16,7 @@ from bs4 import BeautifulSoup
 import jupyter_sky as sky
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.decisions.optimizer.plan import Plan
-from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.decisions.optimizer.planning import plan
 from jupyter_sky.interfaces.widgets.graph_layout import MAX_BOXES
 from jupyter_sky.interfaces.widgets.plan import (
     MAX_ROWS,

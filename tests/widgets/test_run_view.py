@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 
 from jupyter_sky.base.requests.offers import Offer
-from jupyter_sky.decisions.optimizer.plan import Plan
-from jupyter_sky.decisions.optimizer.plan_values import PlannedTask
+from jupyter_sky.decisions.optimizer.plan import Plan, PlannedTask
 from jupyter_sky.interfaces.widgets.graph_layout import MAX_BOXES
 from jupyter_sky.interfaces.widgets.run_tasks import group_tasks
 from jupyter_sky.interfaces.widgets.run_view import draw_run_chart, draw_run_graph
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
 from jupyter_sky.workflows.pipelines.run.run_report import TaskReport
-from jupyter_sky.workflows.pipelines.run.task_state import Phase
+from jupyter_sky.workflows.pipelines.run.state import Phase
 
 OFFER = Offer("aws", "us-east-1", "t3.nano", 2, 0.5, price=1.2)
 SWEEP = [f"fit[lr={n}]" for n in range(9)]

@@ -30,7 +30,8 @@ from jupyter_sky.execution.checkpoints.state import (
     FOLDER_VARIABLE,
     GENERATION_VARIABLE,
 )
-from jupyter_sky.execution.clusters.cluster_request import ClusterRequest, Placement
+from jupyter_sky.execution.clusters.cluster import Placement
+from jupyter_sky.execution.clusters.cluster_request import ClusterRequest
 from jupyter_sky.execution.clusters.machine_notices import Notices
 from jupyter_sky.execution.files.file_transfer import (
     FileSource,

@@ -10,7 +10,7 @@ from jupyter_sky.base.errors import SkyCancelled, SkyError, SkyTimeout
 from jupyter_sky.base.requests.quantities import format_run_time
 from jupyter_sky.base.store.store import RunRow
 from jupyter_sky.base.translation import _
-from jupyter_sky.execution.cells.engine_queue import UnbegunRun
+from jupyter_sky.execution.cells.live_run import UnbegunRun
 from jupyter_sky.execution.cells.run_monitor import ANSWER_SECONDS, describe_loss
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.store.store import RunRow, Store
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.cells.earlier_run import describe_outputs
-from jupyter_sky.execution.cells.engine_queue import UnbegunRun
-from jupyter_sky.execution.cells.relay import Relay
+from jupyter_sky.execution.cells.live_run import UnbegunRun
+from jupyter_sky.execution.cells.relay import InertDisplay, Relay, is_untrusted
 from jupyter_sky.execution.cells.run_monitor import ANSWER_SECONDS, describe_loss
-from jupyter_sky.execution.cells.untrusted_output import InertDisplay, is_untrusted
 from jupyter_sky.execution.clusters.cluster import ClusterHandle
 from jupyter_sky.execution.clusters.cluster_records import ClusterRecords
 from jupyter_sky.execution.display import Display

@@ -16,7 +16,7 @@ from jupyter_sky.base.errors import SkyCancelled, SkyClusterLost, SkyEngineLost,
 from jupyter_sky.base.translation import _, ngettext
 from jupyter_sky.execution.cells.failures import rebuild_exception
 from jupyter_sky.execution.cells.sending import Replies, Reply
-from jupyter_sky.execution.clusters.cluster_request import Placement
+from jupyter_sky.execution.clusters.cluster import Placement
 
 if TYPE_CHECKING:
     from jupyter_sky.machines.engines.client.cell_execution import CellExecution

@@ -6,21 +6,32 @@ import contextlib
 import hashlib
 import json
 import re
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jupyter_sky.base.errors import SkyError
+from jupyter_sky.base.errors import SkyCancelled, SkyError
 from jupyter_sky.base.remote import processes
 from jupyter_sky.base.requests.cell_options.values import CellOptions
 from jupyter_sky.base.store.run_records import MAX_CODE_CHARACTERS
 from jupyter_sky.base.store.store import ClusterRow, RunRow, Store
+from jupyter_sky.base.translation import N_, _
 from jupyter_sky.execution.cells.request import CellPosition
-from jupyter_sky.execution.display import Stage
+from jupyter_sky.execution.clusters.cluster_records import describe_place
+from jupyter_sky.execution.display import Display, RunStatus, Stage
+from jupyter_sky.knowledge.catalog.price_origin import describe_origin
 from jupyter_sky.knowledge.ledger.lines import run_usd
 
 if TYPE_CHECKING:
     from jupyter_sky.execution.cells.session_state import SessionState
+    from jupyter_sky.execution.clusters.cluster import ClusterHandle
+
+
+ENDED_WITH_KERNEL = N_("with its kernel, which was restarted or shut down; cells with --bg go on")
+REPEAT_SECONDS = 0.9
+"""Time for which a stage that does not change is not shown again."""
 
 CODE_CHARACTERS = 200
 """Length of the code in a record, unless its first telling line comes later."""
@@ -222,3 +233,143 @@ class RunRecord:
         """Return the row of the waiting run, with the owner that keeps it alive."""
         owner = json.dumps(processes.identity())
         return replace(self._waiting, last_beat=time.time(), owner=owner)
+
+
+class StopRequests:
+    """Requests to stop one run, other than interrupts of its kernel.
+
+    Parameters
+    ----------
+    record
+        Record of the run, in which other processes request its stop.
+    """
+
+    def __init__(self, record: RunRecord) -> None:
+        self._record = record
+        self._cancelled = threading.Event()
+        self._cancels, self._requester = 0, ""
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the run is to stop."""
+        return self._cancelled.is_set()
+
+    def cancel(self) -> None:
+        """Request a stop in this process."""
+        self._cancels += 1
+        self._cancelled.set()
+
+    def count(self) -> int:
+        """Return how many requests there were."""
+        return self._cancels + self._record.stop_requests()[1]
+
+    def check(self) -> str:
+        """Take note of a request of another process; return a note on the first one."""
+        requester = self._record.stop_requests()[0]
+        if not requester or self.is_cancelled:
+            return ""
+        self._requester = requester
+        self._cancelled.set()
+        return _("stopped {who}").format(who=requester)
+
+    def end_with_kernel(self) -> str:
+        """Record that the run stops because its kernel ends; return a note on that."""
+        self._record.note_stop(ENDED_WITH_KERNEL)
+        return _("stopped {who}").format(who=_(ENDED_WITH_KERNEL))
+
+    def error(self, label: str) -> SkyCancelled | None:
+        """Return the error of a run that is to stop, with the author; None otherwise."""
+        if not self.is_cancelled:
+            return None
+        how = f"stopped {self._requester}" if self._requester else "cancelled"
+        return SkyCancelled(_("{label} was {how}").format(label=label, how=how))
+
+
+class StatusLine:
+    """Status line of a run.
+
+    Parameters
+    ----------
+    display
+        Display of its cell.
+    run_id
+        Id of the run.
+    record
+        Its times and cost.
+    notebook_usd
+        Returns the cost of the notebook so far in USD, or None.
+
+    Attributes
+    ----------
+    stage : str
+        Stage that the line shows, or shows next.
+    detail : str
+        What the run waits for.
+    notes : list of str
+        Sentences for the user.
+    shown : RunStatus or None
+        Status that was shown last.
+    """
+
+    def __init__(
+        self,
+        display: Display,
+        run_id: str,
+        record: RunRecord,
+        notebook_usd: Callable[[], float | None],
+    ) -> None:
+        self.stage: Stage = "placing"
+        self.detail, self.notes = "", list[str]()
+        self.shown: RunStatus | None = None
+        self._display, self._run_id, self._record = display, run_id, record
+        self._notebook_usd = notebook_usd
+        self._shown_at = 0.0
+
+    def enter(self, stage: Stage) -> None:
+        """Enter a stage, which the next `show` shows at once."""
+        self.stage, self._shown_at = stage, 0.0
+
+    def show(
+        self,
+        stage: Stage,
+        cluster: ClusterHandle | None,
+        detail: str = "",
+        warning: str = "",
+        force: bool = False,
+    ) -> bool:
+        """Show a stage, at most once a second while it does not change; return whether it did.
+
+        Parameters
+        ----------
+        cluster
+            Cluster of the run, as soon as it has one.
+        warning
+            Why it goes on although it is stopped.
+        """
+        now = time.monotonic()
+        if not force and stage == self.stage and now - self._shown_at < REPEAT_SECONDS:
+            return False
+        self.stage, self.detail, self._shown_at = stage, detail, now
+        row = cluster.row if cluster else None
+        if cluster is not None and (why := cluster.connection.down_reason()):
+            detail = _("reconnecting: {why}").format(why=why)
+        elif cluster is not None:
+            detail = cluster.notices.describe(time.time()) or detail
+        seconds, boot = self._record.times(time.time())
+        self.shown = RunStatus(
+            stage=stage,
+            seconds=seconds,
+            boot=boot,
+            cluster=row.name if row else None,
+            place=describe_place(row) if row else None,
+            price=row.price if row else None,
+            cell_usd=self._record.spent_usd() if row else None,
+            notebook_usd=self._notebook_usd() if row else None,
+            detail=detail,
+            notes=tuple(self.notes),
+            run_id=self._run_id,
+            warning=warning if stage == "interrupting" else "",
+            price_from=describe_origin(row.price_source, row.price_date).text if row else "",
+        )
+        self._display.status(self.shown)
+        return True

@@ -16,7 +16,7 @@ from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.store.store import Store
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.cells.cell_names import assigned_names
-from jupyter_sky.execution.cells.engine_queue import describe_wait
+from jupyter_sky.execution.cells.live_run import describe_wait
 from jupyter_sky.execution.cells.run_history import RunHistory
 from jupyter_sky.execution.clusters.clusters import ClusterRegistry
 from jupyter_sky.execution.files import transfer

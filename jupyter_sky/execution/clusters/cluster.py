@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -525,3 +525,19 @@ class IdleWarning:
 
 def _clock(at: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+# -- Request for a cluster, the placement on it, and the limits of a cell there -------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The engines of a cell: a cluster, and ranks of its nodes."""
+
+    cluster: ClusterHandle
+    ranks: tuple[int, ...]
+
+    @property
+    def row(self) -> ClusterRow:
+        """Record of the cluster, with its price in USD/h."""
+        return self.cluster.row

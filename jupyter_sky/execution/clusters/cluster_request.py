@@ -1,4 +1,4 @@
-"""Request for a cluster, the placement on it, and the limits of a cell there."""
+"""Request for a cluster, and the limits of a cell on it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jupyter_sky.base.errors import SkyBudget, SkyError, SkyTimeout
+from jupyter_sky.base.errors import (
+    SkyBudget,
+    SkyError,
+    SkyTimeout,
+)
 from jupyter_sky.base.requests.cell_options.values import CellOptions
 from jupyter_sky.base.requests.resources import Resources, format_duration
+from jupyter_sky.base.store.store import ClusterRow
 from jupyter_sky.base.translation import _
 
 if TYPE_CHECKING:
     from jupyter_sky.base.requests.cell_options.burst import BurstPolicy
     from jupyter_sky.base.requests.dag.graph import Data
-    from jupyter_sky.base.store.store import ClusterRow
-    from jupyter_sky.execution.clusters.cluster import ClusterHandle
     from jupyter_sky.knowledge.tracker.blocks import Scope
 
 
@@ -94,19 +97,6 @@ def data_settings(inputs: Sequence[Data], areas: Sequence[str]) -> dict[str, Any
 
         settings["constraints"] = (Residency(areas),)
     return settings
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """The engines of a cell: a cluster, and ranks of its nodes."""
-
-    cluster: ClusterHandle
-    ranks: tuple[int, ...]
-
-    @property
-    def row(self) -> ClusterRow:
-        """Record of the cluster, with its price in USD/h."""
-        return self.cluster.row
 
 
 @dataclass(frozen=True, slots=True)

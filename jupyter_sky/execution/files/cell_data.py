@@ -14,7 +14,7 @@ from jupyter_sky.base.errors import SkyError, SkyUsageError
 from jupyter_sky.base.remote.supervisor import write_private
 from jupyter_sky.base.requests.cell_options.values import SCRATCH
 from jupyter_sky.base.translation import _
-from jupyter_sky.execution.clusters.cluster_request import Placement
+from jupyter_sky.execution.clusters.cluster import Placement
 from jupyter_sky.execution.files.file_transfer import (
     FileSource,
     choose_targets,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jupyter_sky.base.requests.cell_options.values import CellOptions
     from jupyter_sky.base.requests.dag.graph import Data
     from jupyter_sky.base.settings.settings import Sky
-    from jupyter_sky.execution.files.datasets import CellDataset
+    from jupyter_sky.execution.files.dataset_listing import CellDataset
     from jupyter_sky.execution.files.mounts import CellMounts
     from jupyter_sky.execution.files.uploads import UploadTarget
     from jupyter_sky.machines.storage.stores.store import Store
@@ -67,7 +67,7 @@ class CellData:
         self._targets: Sequence[UploadTarget] = ()
         self._placement: Placement | None = None
         if options.data:
-            from jupyter_sky.execution.files.datasets import list_data
+            from jupyter_sky.execution.files.dataset_listing import list_data
 
             self._datasets = list_data(options.data, folder, options.resources)
         if options.mounts:

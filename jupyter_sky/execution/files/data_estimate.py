@@ -24,7 +24,7 @@ from jupyter_sky.machines.storage.transfers.estimate import Estimate, estimate_t
 if TYPE_CHECKING:
     from jupyter_sky.base.requests.cell_options.values import CellOptions
     from jupyter_sky.base.store.store import ClusterRow
-    from jupyter_sky.execution.files.datasets import CellDataset
+    from jupyter_sky.execution.files.dataset_listing import CellDataset
     from jupyter_sky.execution.files.uploads import UploadTarget
     from jupyter_sky.knowledge.catalog.catalog import Catalog
 
@@ -82,8 +82,8 @@ def estimate_lines(
 def _estimate_way(data: CellDataset, target: str, catalog: Catalog, nodes: int) -> Estimate:
     """Return the estimate of the way that data take: data of this machine may be staged."""
     if data.manifest.uri.scheme in ("file", "ssh") and target != LOCAL:
-        from jupyter_sky.execution.files.datasets import configured_scratch, estimate_staging
         from jupyter_sky.execution.files.scratch import place_of_scratch
+        from jupyter_sky.execution.files.staging import configured_scratch, estimate_staging
 
         place = place_of_scratch(*target.split("/", 1)) if "/" in target else target
         if scratch := configured_scratch(data, place, nodes):

@@ -6,42 +6,29 @@ this machine, engines on other machines get the bytes over the connection to the
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
-import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from pathlib import Path, PurePosixPath
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from jupyter_sky.base.errors import SkyError, SkyUsageError
-from jupyter_sky.base.requests.cell_options.data import with_plain_path
-from jupyter_sky.base.requests.cell_options.values import CellData
-from jupyter_sky.base.requests.quantities import Amount, format_objects
-from jupyter_sky.base.requests.resources import Resources
-from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.base.errors import SkyError
 from jupyter_sky.base.translation import _
-from jupyter_sky.clouds.launches.launch_support import ON_PREMISES, runs_here
+from jupyter_sky.clouds.launches.launch_support import runs_here
 from jupyter_sky.execution.clusters.cluster_place import place_of_cluster
-from jupyter_sky.execution.files.scratch import place_of_scratch, scratch_of
+from jupyter_sky.execution.files.dataset_listing import CellDataset, check_paths
+from jupyter_sky.execution.files.staging import StagedData, price_staging, staged_data
 from jupyter_sky.execution.files.transfer import TransferReporter, format_size
 from jupyter_sky.execution.files.transfer_account import observe_transfer
-from jupyter_sky.knowledge.tracker.transfer_rates import TransferRates
 from jupyter_sky.machines.storage.datasets.machine_data import plan_to_json
 from jupyter_sky.machines.storage.stores.connections import Connections
-from jupyter_sky.machines.storage.stores.dataset import Dataset
 from jupyter_sky.machines.storage.stores.delegation import delegate
-from jupyter_sky.machines.storage.stores.errors import SkyObjectMissing, SkyStorageError
-from jupyter_sky.machines.storage.stores.listing import Manifest, list_objects
-from jupyter_sky.machines.storage.stores.object_transfer import TransferItem
+from jupyter_sky.machines.storage.stores.errors import SkyStorageError
 from jupyter_sky.machines.storage.stores.part_worker import read_part
 from jupyter_sky.machines.storage.stores.peers import peer_request
 from jupyter_sky.machines.storage.stores.places import (
     LOCAL,
-    Charge,
     is_priced,
     place_of,
     price_transfer,
@@ -53,11 +40,8 @@ from jupyter_sky.machines.storage.stores.store import (
     Span,
     Store,
     StoredObject,
-    part_count,
 )
-from jupyter_sky.machines.storage.stores.stores import open_store
 from jupyter_sky.machines.storage.stores.traffic import Traffic, TransferTraffic, traffic_of
-from jupyter_sky.machines.storage.stores.uri import StorageUri, fold_of_platform
 from jupyter_sky.machines.storage.transfers.downloads import (
     ContentSums,
     DownloadPlan,
@@ -65,162 +49,14 @@ from jupyter_sky.machines.storage.transfers.downloads import (
     plan_download,
     plan_parts,
 )
-from jupyter_sky.machines.storage.transfers.estimate import (
-    Estimate,
-    expected_traffic,
-    transfer_duration,
-)
-from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from jupyter_sky.execution.clusters.cluster import ClusterHandle
-    from jupyter_sky.execution.clusters.cluster_request import Placement
-    from jupyter_sky.knowledge.catalog.catalog import Catalog
+    from jupyter_sky.execution.clusters.cluster import ClusterHandle, Placement
 
 
 PIECE_BYTES = 4 * MIB
 """Bytes of one message with data that this machine sends."""
 FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.01, 0.25
-
-
-@dataclass(frozen=True)
-class CellDataset:
-    """A dataset of a cell, as it was listed before anything is launched.
-
-    Attributes
-    ----------
-    path
-        Path at which the cell reads it.
-    store, manifest
-        Its store, and the versions of its objects.
-    option
-        Word by which messages begin: the user has asked for the data so.
-    label
-        Its name in messages; empty for its path.
-    """
-
-    path: str
-    store: Store
-    manifest: Manifest
-    option: str = "--data"
-    label: str = ""
-
-    @cached_property
-    def dataset(self) -> Dataset:
-        """The objects as machines cache them."""
-        return self.manifest.dataset(fold_of_platform())
-
-    @cached_property
-    def objects(self) -> dict[str, StoredObject]:
-        """Objects of the store by the identity of their cached contents."""
-        by_path = self.manifest.by_path()
-        return {each.identity: by_path[each.path] for each in self.dataset.objects}
-
-    @property
-    def packed(self) -> bytes:
-        """The dataset for a message to a machine."""
-        objects = [[each.path, each.identity, each.size] for each in self.dataset.objects]
-        described = {"objects": objects, "folders": self.dataset.folders}
-        return zlib.compress(json.dumps(described).encode(), 1)
-
-    @property
-    def name(self) -> str:
-        """Its name in messages."""
-        return self.label or self.path
-
-    @property
-    def title(self) -> str:
-        """Size and address, for messages."""
-        amount = format_objects(len(self.manifest.objects))
-        return _("{nbytes} in {amount} of {uri}").format(
-            nbytes=format_size(self.manifest.nbytes), amount=amount, uri=self.manifest.uri
-        )
-
-
-def list_data(data: Sequence[CellData], folder: Path, resources: Resources) -> list[CellDataset]:
-    """List the datasets of a cell, and raise what can be known before money is spent.
-
-    Parameters
-    ----------
-    data
-        Values of ``--data``.
-    folder
-        Folder of the notebook, below which relative paths are.
-    resources
-        Request of the cell.
-
-    Raises
-    ------
-    SkyObjectMissing
-        There is nothing at an address.
-    SkyUsageError
-        A folder cannot hold the keys, or the disk that is asked for the data.
-    SkyObjectArchived
-        Objects must be restored first.
-    """
-    listed = [list_cell_data(each, folder, "--data") for each in data]
-    check_disk(listed, resources.disk)
-    return listed
-
-
-def list_cell_data(data: CellData, folder: Path, option: str) -> CellDataset:
-    """List the data of one option; raise as `list_data`, with advice on its path."""
-    try:
-        return replace(list_dataset(StorageUri.parse(data.uri, folder), data.path), option=option)
-    except SkyObjectMissing as error:
-        if meant := with_plain_path(data.uri):
-            error.hint = path_advice(option, meant)
-        raise
-
-
-def path_advice(option: str, meant: str) -> str:
-    """Return the advice for a path that was taken for a part of the address."""
-    return _("a path begins with ./ or /, so that it is told from the address: {option}").format(
-        option=f"{option} {meant}"
-    )
-
-
-def list_dataset(uri: StorageUri, path: str) -> CellDataset:
-    """List the data of an address, which machines are to have at a path; raise as `list_data`."""
-    store = open_store(uri)
-    manifest = list_objects(store, uri)
-    manifest.check_readable()
-    listed = CellDataset(path, store, manifest)
-    listed.dataset  # noqa: B018 - raises for keys that no folder can hold
-    return listed
-
-
-def check_disk(listed: Sequence[CellDataset], disk: Amount | None) -> None:
-    """Raise SkyUsageError where the disk that is asked for cannot hold the data.
-
-    Parameters
-    ----------
-    disk
-        Request for GiB of disk, or None.
-    """
-    need = sum(each.manifest.nbytes for each in listed)
-    if disk is not None and need > disk.value * 2**30:
-        raise SkyUsageError(
-            _("--disk {disk}: the data have {need:.1f} GiB").format(disk=disk, need=need / 2**30),
-            hint=_("--disk {need} has room for them").format(need=int(need / 2**30 * 1.25) + 10),
-        )
-
-
-def check_paths(listed: Iterable[CellDataset], cloud: str) -> None:
-    """Raise SkyUsageError for an absolute path on a machine that is not rented for the cell."""
-    for each in listed:
-        if PurePosixPath(each.path).is_absolute() and cloud in ON_PREMISES:
-            raise SkyUsageError(
-                _(
-                    "{option} {uri}:{path}: an absolute path on a machine of {cloud}, which "
-                    "others use, too"
-                ).format(option=each.option, uri=each.manifest.uri, path=each.path, cloud=cloud),
-                hint=_("a path in the cluster's folder: ./data/{name}").format(
-                    name=each.manifest.uri.name
-                ),
-            )
 
 
 def bring_data(
@@ -445,129 +281,6 @@ class _Delivery:
         return _("{path}: {title}: brought in {seconds:.1f} s ({rate}/s){kept}").format(
             path=data.name, title=data.title, seconds=seconds, rate=rate, kept=kept
         )
-
-
-# -- Files of this machine on their way to several nodes: by the scratch of their region, ---------
-#
-# Without it every node gets the bytes over the line of this machine. Where ``Sky.scratch`` names a
-# bucket for the place of a cluster, they go there once, and the nodes read them from there.
-
-STAGED_BYTES = 16 * MIB
-"""Size of a dataset from which the detour is worth its requests."""
-
-
-class StagedData:
-    """Objects that this machine puts into scratch as nodes ask for them.
-
-    Parameters
-    ----------
-    data
-        The dataset, whose store no other machine can read.
-    uri
-        Prefix in the scratch of the nodes' region.
-
-    Attributes
-    ----------
-    place : str
-        Place of the scratch; empty where it is not known.
-    traffic : TransferTraffic
-        What has gone there.
-    """
-
-    def __init__(self, data: CellDataset, uri: StorageUri) -> None:
-        self._data, self._uri = data, uri
-        self._store = open_store(uri)
-        self._delegated: Store | None = delegate(self._store, uri, Access.READ)
-        self._staged: dict[str, StoredObject] = {}
-        self.place = place_of(self._store, uri)
-        self.traffic = TransferTraffic()
-
-    @property
-    def is_readable(self) -> bool:
-        """Whether nodes can get requests that read it."""
-        return self._delegated is not None
-
-    def plans(
-        self, wanted: Sequence[str], show: Callable[[int, int], None]
-    ) -> dict[str, DownloadPlan]:
-        """Return requests for objects by identity, after those that are missing were uploaded."""
-        assert self._delegated is not None
-        keys = {each: self._uri.child(each).key for each in wanted}
-        missing = [each for each in wanted if each not in self._staged]
-        items = [TransferItem(self._data.objects[each], keys[each]) for each in missing]
-        if items:
-            transfer = Transfer(
-                self._data.store,
-                self._store,
-                items,
-                options=TransferOptions(),
-                on_progress=lambda now: show(now.bytes_done, now.bytes_total),
-            )
-            try:
-                written = transfer.run().objects
-            finally:
-                self.traffic += transfer.traffic()
-            self._staged |= {each: written[keys[each]] for each in missing}
-        return {each: plan_download(self._delegated, self._staged[each]) for each in wanted}
-
-
-def staged_data(data: CellDataset, cluster: ClusterHandle) -> StagedData | None:
-    """Return the way of a dataset by scratch; None where the bytes are sent to each node.
-
-    Parameters
-    ----------
-    data
-        A dataset whose store the nodes cannot read.
-    cluster
-        The nodes.
-    """
-    row = cluster.row
-    place = place_of_scratch(row.cloud, row.region)
-    if not configured_scratch(data, place, row.nodes):
-        return None
-    staged = StagedData(data, scratch_of(place).child(f"{data.dataset.id}/"))
-    return staged if staged.is_readable else None
-
-
-def configured_scratch(data: CellDataset, place: str, nodes: int) -> str:
-    """Return the address by which data go to a place that cannot read them; empty for none."""
-    if nodes < 2 or data.manifest.nbytes < STAGED_BYTES:
-        return ""
-    return Sky.load().scratch.get(place, "")
-
-
-def price_staging(
-    catalog: Catalog, route: tuple[str, str, str], up: TransferTraffic, down: TransferTraffic
-) -> Charge:
-    """Return the price of two ways: from here to scratch, and from there to a cluster."""
-    return price_transfer(catalog, route[:2], up) + price_transfer(catalog, route[1:], down)
-
-
-def estimate_staging(data: CellDataset, scratch: str, target: str, catalog: Catalog) -> Estimate:
-    """Return the estimate of bringing data of this machine to a cluster by way of scratch.
-
-    Parameters
-    ----------
-    scratch
-        Address that `configured_scratch` has returned.
-    target
-        Place of the cluster.
-    """
-    store, uri = open_store(scratch), StorageUri.parse(scratch)
-    objects, capability = data.manifest.objects, store.capability
-    items = [TransferItem(each, each.key) for each in objects]
-    up = expected_traffic(items, False, capability)
-    reads = sum(part_count(each.size, PART_SIZE) for each in objects if each.size)
-    down = TransferTraffic(Traffic(reads=reads), moved=data.manifest.nbytes)
-    route = LOCAL, place_of(store, uri), target
-    return Estimate(
-        len(objects),
-        data.manifest.nbytes,
-        route,
-        price_staging(catalog, route, up, down),
-        transfer_duration(catalog, route, data.manifest.nbytes, TransferRates()),
-        up + down,
-    )
 
 
 # -- Routes of a dataset to the machines of a cluster: one reads its store, the others read -------

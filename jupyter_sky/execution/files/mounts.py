@@ -18,13 +18,13 @@ from jupyter_sky.base.requests.cell_options.values import CellData
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches.launch_support import runs_here
 from jupyter_sky.execution.clusters.cluster_place import place_of_cluster
-from jupyter_sky.execution.files.datasets import (
+from jupyter_sky.execution.files.dataset_listing import (
     CellDataset,
     check_paths,
-    delegate_data,
     list_cell_data,
     path_advice,
 )
+from jupyter_sky.execution.files.datasets import delegate_data
 from jupyter_sky.execution.files.transfer import TransferReporter
 from jupyter_sky.execution.files.transfer_account import TransferAccount
 from jupyter_sky.machines.storage.datasets.machine_data import request_to_json
@@ -38,8 +38,7 @@ from jupyter_sky.machines.storage.stores.uri import StorageUri
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jupyter_sky.execution.clusters.cluster import ClusterHandle
-    from jupyter_sky.execution.clusters.cluster_request import Placement
+    from jupyter_sky.execution.clusters.cluster import ClusterHandle, Placement
 
 ANSWER_SECONDS = 20.0
 """Time for the answer of an engine, which waits for a few seconds itself."""

@@ -31,7 +31,7 @@ from jupyter_sky.machines.packages.plan import (
 )
 
 if TYPE_CHECKING:
-    from jupyter_sky.execution.clusters.cluster_request import Placement
+    from jupyter_sky.execution.clusters.cluster import Placement
 
 
 class PackageTransfer:

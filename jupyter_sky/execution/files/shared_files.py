@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jupyter_sky.base.errors import SkyError
-from jupyter_sky.execution.files.datasets import STAGED_BYTES, CellDataset, bring_data
+from jupyter_sky.execution.files.dataset_listing import CellDataset
+from jupyter_sky.execution.files.datasets import bring_data
+from jupyter_sky.execution.files.staging import STAGED_BYTES
 from jupyter_sky.execution.files.transfer import TransferReporter
 from jupyter_sky.machines.engines.node.files import build_manifest
 from jupyter_sky.machines.storage.stores.files import FilesStore
@@ -15,7 +17,7 @@ from jupyter_sky.machines.storage.stores.listing import Manifest
 from jupyter_sky.machines.storage.stores.uri import StorageUri
 
 if TYPE_CHECKING:
-    from jupyter_sky.execution.clusters.cluster_request import Placement
+    from jupyter_sky.execution.clusters.cluster import Placement
 
 FOLDER = ".sky-sync"
 """Link in the working folder to files that have come and are not in their places yet."""

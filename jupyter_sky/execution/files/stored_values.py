@@ -34,7 +34,7 @@ from jupyter_sky.machines.storage.stores.uri import StorageUri
 from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferOptions
 
 if TYPE_CHECKING:
-    from jupyter_sky.execution.clusters.cluster_request import Placement
+    from jupyter_sky.execution.clusters.cluster import Placement
 
 HEADER_BYTES = 4096
 """Most bytes that are read for the first line of an object."""

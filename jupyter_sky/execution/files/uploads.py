@@ -42,7 +42,7 @@ from jupyter_sky.machines.storage.stores.uri import StorageUri, path_error
 from jupyter_sky.machines.storage.transfers.transfer import Transfer, TransferOptions
 
 if TYPE_CHECKING:
-    from jupyter_sky.execution.clusters.cluster_request import Placement
+    from jupyter_sky.execution.clusters.cluster import Placement
     from jupyter_sky.machines.storage.stores.part_worker import Worker
 
 

@@ -18,7 +18,7 @@ from jupyter_sky.base.translation import _
 from jupyter_sky.execution.cells.request import apply_settings
 from jupyter_sky.execution.clusters.cluster_place import place_of_machine
 from jupyter_sky.execution.files.data_estimate import transfers_usd
-from jupyter_sky.execution.files.datasets import list_data
+from jupyter_sky.execution.files.dataset_listing import list_data
 from jupyter_sky.execution.sessions import session as _sessions
 from jupyter_sky.knowledge.ledger.ledger import format_rate, format_usd, sum_usd
 from jupyter_sky.workflows.trials.bench import (
@@ -33,7 +33,7 @@ from jupyter_sky.workflows.trials.workload import Step, Workload, find_effects
 
 if TYPE_CHECKING:
     from jupyter_sky.base.requests.cell_options.values import CellOptions
-    from jupyter_sky.execution.files.datasets import CellDataset
+    from jupyter_sky.execution.files.dataset_listing import CellDataset
     from jupyter_sky.interfaces.api.launches import Command
 
 _SHOWN = 160  # characters of a reason

@@ -105,7 +105,7 @@ def plan(what: Any = None, minimize: Any = "cost", **settings: Any) -> Plan:
         ``cost``, ``time``, ``time_then_cost``, ``carbon``, or weights: ``{"usd": 1, "hours": 2}``.
     **settings
         ``deadline="3h"``, ``budget=20`` (USD), ``carbon_cap=5000`` (g), ``constraints=[...]``,
-        ``solver="highs"``, ``time_limit=5``: see `jupyter_sky.decisions.optimizer.planner.plan`.
+        ``solver="highs"``, ``time_limit=5``: see `jupyter_sky.decisions.optimizer.planning.plan`.
 
     Returns
     -------
@@ -126,7 +126,7 @@ def plan(what: Any = None, minimize: Any = "cost", **settings: Any) -> Plan:
     from jupyter_sky.base.requests.dag.dag import Dag, Task
     from jupyter_sky.base.settings.settings import Sky
     from jupyter_sky.decisions.optimizer.objectives import MARKET_SETTINGS, parse_request
-    from jupyter_sky.decisions.optimizer.planner import plan as decide
+    from jupyter_sky.decisions.optimizer.planning import plan as decide
     from jupyter_sky.execution.cells.request import apply_settings, configured_burst
     from jupyter_sky.execution.files.measured_data import take_measured_sizes
     from jupyter_sky.interfaces.api.pipelines import run_graph

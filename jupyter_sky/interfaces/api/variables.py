@@ -6,7 +6,7 @@ from typing import Any
 
 from jupyter_sky.base.tables import Table
 from jupyter_sky.base.translation import _
-from jupyter_sky.execution.cells.engine_queue import describe_wait
+from jupyter_sky.execution.cells.live_run import describe_wait
 from jupyter_sky.execution.sessions import session as _sessions
 
 

@@ -11,7 +11,7 @@ from jupyter_sky.base.requests.cell_options.values import CellOptions
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import _
 from jupyter_sky.decisions.optimizer.plan import Plan
-from jupyter_sky.decisions.optimizer.planner import plan
+from jupyter_sky.decisions.optimizer.planning import plan
 from jupyter_sky.execution.cells.inputs import collect_inputs
 from jupyter_sky.execution.cells.request import with_settings
 from jupyter_sky.execution.sessions import session as sessions
@@ -19,7 +19,7 @@ from jupyter_sky.interfaces.widgets.dry_run import DryRun
 from jupyter_sky.machines.provisioner.preview import preview_plan, with_alternatives
 
 if TYPE_CHECKING:
-    from jupyter_sky.execution.files.datasets import CellDataset
+    from jupyter_sky.execution.files.dataset_listing import CellDataset
 
 
 def dry_run(code: str, options: CellOptions) -> DryRun:
@@ -83,7 +83,7 @@ def _synced_data(session: Any, options: CellOptions, nodes: int) -> CellDataset 
 def _list_data(session: Any, options: CellOptions) -> Sequence[CellDataset]:
     if not options.data:
         return ()
-    from jupyter_sky.execution.files.datasets import list_data
+    from jupyter_sky.execution.files.dataset_listing import list_data
 
     return list_data(options.data, session.folder, options.resources)
 

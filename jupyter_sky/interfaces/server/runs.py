@@ -153,7 +153,7 @@ def read_journal(service: SkyService, row: RunRow, since: int) -> tuple[list[Ent
 def get_outputs(service: SkyService, run_id: str, since: int) -> dict[str, Any]:
     """Return the output of a run, as outputs of a notebook."""
     from jupyter_sky.base.settings.settings import Sky
-    from jupyter_sky.execution.cells.untrusted_output import filter_entries, is_untrusted
+    from jupyter_sky.execution.cells.relay import filter_entries, is_untrusted
 
     row = service.run(run_id)  # before: what comes between the two is answered the next time
     entries, following = read_journal(service, row, since)

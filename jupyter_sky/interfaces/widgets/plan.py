@@ -36,7 +36,7 @@ from jupyter_sky.knowledge.ledger.ledger import format_rate, format_usd
 
 if TYPE_CHECKING:
     from jupyter_sky.base.requests.offers import Offer
-    from jupyter_sky.decisions.optimizer.plan_values import PlannedTask, PlannedTransfer
+    from jupyter_sky.decisions.optimizer.plan import PlannedTask, PlannedTransfer
 
 
 MAX_ROWS = 200

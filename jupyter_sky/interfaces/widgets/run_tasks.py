@@ -11,7 +11,7 @@ from jupyter_sky.base.translation import _
 from jupyter_sky.interfaces.widgets.svg import EDGE, QUIET
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph
 from jupyter_sky.workflows.pipelines.run.run_report import TaskReport
-from jupyter_sky.workflows.pipelines.run.task_state import Phase
+from jupyter_sky.workflows.pipelines.run.state import Phase
 
 MAX_APART = 4
 """Largest sweep whose tasks are drawn apart."""

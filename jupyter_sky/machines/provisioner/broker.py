@@ -117,7 +117,7 @@ def place(
     burst
         How long machines of one's own are waited for, and what is rented then.
     **settings
-        Settings of `jupyter_sky.decisions.optimizer.planner.plan`.
+        Settings of `jupyter_sky.decisions.optimizer.planning.plan`.
 
     Raises
     ------

@@ -97,7 +97,7 @@ class PlacementStage:
     def plan(self, **settings: Any) -> Plan:
         """Return the plan of this stage, by settings of `decisions.optimizer.planner.plan`."""
         from jupyter_sky.decisions.optimizer.launchability import Launchable
-        from jupyter_sky.decisions.optimizer.planner import plan
+        from jupyter_sky.decisions.optimizer.planning import plan
 
         if self.kind == "own":
             return plan(self.need, offers=self.on_premises, **settings)
@@ -160,7 +160,7 @@ class Decision:
 
     def plan(self) -> Plan:
         """Return the plan of the offer."""
-        from jupyter_sky.decisions.optimizer.planner import plan
+        from jupyter_sky.decisions.optimizer.planning import plan
 
         return self.planned or plan(self.need, offers=[self.offer])
 
@@ -214,7 +214,7 @@ def decide_placement(
     burst
         What is rented when no machine of one's own can take it; `own_queue` says when.
     **settings
-        Settings of `jupyter_sky.decisions.optimizer.planner.plan`.
+        Settings of `jupyter_sky.decisions.optimizer.planning.plan`.
 
     Raises
     ------

@@ -24,8 +24,7 @@ from jupyter_sky.machines.provisioner.placement import (
 )
 
 if TYPE_CHECKING:
-    from jupyter_sky.decisions.optimizer.plan import Plan
-    from jupyter_sky.decisions.optimizer.plan_values import Alternative
+    from jupyter_sky.decisions.optimizer.plan import Alternative, Plan
 
 _NEXT = 3  # places beside the one that would be taken
 
@@ -99,7 +98,7 @@ def with_alternatives(plan: Plan, need: Resources) -> Plan:
 
 def _with_catalog_plan(plan: Plan, need: Resources) -> list[Alternative]:
     """Return the catalog's alternatives to a plan of offers that can be launched from here."""
-    from jupyter_sky.decisions.optimizer.plan_values import Alternative
+    from jupyter_sky.decisions.optimizer.plan import Alternative
 
     try:
         best = _catalog_plan(need)
@@ -121,7 +120,7 @@ def _with_catalog_plan(plan: Plan, need: Resources) -> list[Alternative]:
 def _catalog_plan(need: Resources, **settings: Any) -> Plan:
     """Return the plan over what an account would be enough for; else over the whole catalog."""
     from jupyter_sky.decisions.optimizer.launchability import Launchable
-    from jupyter_sky.decisions.optimizer.planner import plan
+    from jupyter_sky.decisions.optimizer.planning import plan
 
     wanted = replace(need, spot=wants_spot(need))
     limits = {

@@ -21,8 +21,7 @@ from jupyter_sky.clouds.prices.source import PriceSource, SpotPriceSource
 from jupyter_sky.clouds.prices.spot_prices import read_spot_prices
 from jupyter_sky.knowledge.catalog import files, loader
 from jupyter_sky.knowledge.tracker import Place, Tracker
-from jupyter_sky.knowledge.tracker.account_quotas import write_quotas
-from jupyter_sky.knowledge.tracker.quotas import AccountQuota
+from jupyter_sky.knowledge.tracker.quotas import AccountQuota, write_quotas
 from jupyter_sky.machines.renewal.schedule import (
     CATALOG,
     PERIODS,

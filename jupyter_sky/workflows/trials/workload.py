@@ -11,12 +11,22 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jupyter_sky.base.errors import SkyUsageError
+import numpy as np
+
+from jupyter_sky.base.errors import (
+    SkyUsageError,
+)
 from jupyter_sky.base.requests.cell_options.values import CellInput, CellOptions
 from jupyter_sky.base.requests.dag.dag import Dag, Task
+from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import _
+from jupyter_sky.decisions.optimizer.assumptions import SPIN_UP_HOURS
 from jupyter_sky.execution.cells.magic_code import parse_cell
 from jupyter_sky.execution.functions.calls.lazy_calls import Function, PendingFunction
+from jupyter_sky.knowledge.lifetimes.priors import spot_lifetimes
+from jupyter_sky.knowledge.lifetimes.recomputation import expected_runs
+from jupyter_sky.knowledge.tracker.estimates import preempted_share
+from jupyter_sky.knowledge.tracker.knowledge import Bands, no_bands
 from jupyter_sky.workflows.pipelines.model.file_reads import asks_network
 from jupyter_sky.workflows.pipelines.model.graph import RunTask
 from jupyter_sky.workflows.pipelines.model.task_body import (
@@ -215,3 +225,37 @@ def find_effects(code: str, options: CellOptions) -> tuple[str, ...]:
     uris = [each.uri for each in options.uploads] + [each.uri for each in options.outputs]
     found += [_("it writes {uri}").format(uri=uri) for uri in uris if uri]
     return tuple(dict.fromkeys(found))
+
+
+def redone(hours: float, offer: Offer, nodes: int, bands: Bands = no_bands) -> float:
+    """Return how many times over a run is paid for, 1 or more; 1 on demand.
+
+    A trial that was not interrupted took less than the same run will take on average: what a lost
+    machine had done is done again.
+
+    Parameters
+    ----------
+    hours
+        Of a run without interruption.
+    offer
+        Machine of a node.
+    nodes
+        Machines that work together.
+    bands
+        The interruption band of a cloud, region and instance type, as the catalog's.
+
+    Examples
+    --------
+    >>> offer = Offer("aws", "us-east-1", "m5.large", 2, 8, price=0.03, spot=True)
+    >>> redone(4.0, replace(offer, spot=False), 1)
+    1.0
+    >>> 1.0 < redone(4.0, offer, 1) < redone(4.0, offer, 4)
+    True
+    """
+    if not offer.spot or hours <= 0:
+        return 1.0
+    share = preempted_share(bands(offer.cloud, offer.region, offer.instance_type))
+    shares = np.array([np.nan if share is None else share])
+    lives = spot_lifetimes(shares, np.array([float(offer.vcpus)]))
+    lives = replace(lives, nodes=np.array([float(nodes)]))
+    return float(expected_runs(np.array([hours]), lives, np.array([SPIN_UP_HOURS]))[0])

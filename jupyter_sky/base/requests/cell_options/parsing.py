@@ -440,3 +440,6 @@ def split_names(text: str) -> list[str]:
         else:
             items.append("")
     return [item.strip() for item in items if item.strip()]
+
+
+# -- Options of one cell, with the values that go to and come from its engines --------------------

@@ -9,6 +9,9 @@ from typing import Any
 from jupyter_sky.base.requests.cell_options.burst import BurstPolicy
 from jupyter_sky.base.requests.resources import Resources
 
+SCRATCH = "store"
+"""Stands for an address in the scratch of the cluster's region, ``-o NAME@store``."""
+
 
 @dataclass(frozen=True, slots=True)
 class CellInput:
@@ -16,10 +19,6 @@ class CellInput:
 
     expression: str
     name: str
-
-
-SCRATCH = "store"
-"""Stands for an address in the scratch of the cluster's region, ``-o NAME@store``."""
 
 
 @dataclass(frozen=True, slots=True)

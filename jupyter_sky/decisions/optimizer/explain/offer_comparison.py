@@ -9,8 +9,7 @@ import numpy as np
 
 from jupyter_sky.base.requests.dag.graph import Graph, TaskSpec
 from jupyter_sky.base.requests.offers import Offer
-from jupyter_sky.decisions.optimizer.plan import Plan
-from jupyter_sky.decisions.optimizer.plan_values import PlannedTask
+from jupyter_sky.decisions.optimizer.plan import Plan, PlannedTask
 from jupyter_sky.decisions.optimizer.pricing import PricedTask
 from jupyter_sky.decisions.optimizer.problem_builder import ProblemBuilder
 from jupyter_sky.decisions.optimizer.solver.problem import Flags, Floats, Ints, Objective

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from jupyter_sky.decisions.optimizer.plan import Plan
-    from jupyter_sky.decisions.optimizer.plan_values import PlannedTask, PlannedTransfer
+    from jupyter_sky.decisions.optimizer.plan import Plan, PlannedTask, PlannedTransfer
 
 Kind = Literal["transfer", "boot", "work", "store"]
 

@@ -67,7 +67,7 @@ class DataArguments:
         )
 
     def _deliver(self, data: Storage) -> NodeData:
-        from jupyter_sky.execution.files.datasets import CellDataset
+        from jupyter_sky.execution.files.dataset_listing import CellDataset
         from jupyter_sky.execution.functions.images.volumes import bring_to_nodes
 
         manifest = data.list()

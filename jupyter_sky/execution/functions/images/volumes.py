@@ -13,7 +13,7 @@ from jupyter_sky.base.translation import _
 
 if TYPE_CHECKING:
     from jupyter_sky.execution.clusters.cluster import ClusterHandle
-    from jupyter_sky.execution.files.datasets import CellDataset
+    from jupyter_sky.execution.files.dataset_listing import CellDataset
     from jupyter_sky.machines.storage.stores.uri import StorageUri
 
 SYSTEM_FOLDERS = ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/opt", "/proc", "/root", "/run")
@@ -136,7 +136,7 @@ class NodeVolumes:
         SkyError
             There is nothing at an address, or a path cannot be had on machines of the cloud.
         """
-        from jupyter_sky.execution.files.datasets import check_paths, list_dataset
+        from jupyter_sky.execution.files.dataset_listing import check_paths, list_dataset
 
         for each in volumes:
             if each not in self._listed:
@@ -181,7 +181,7 @@ def bring_to_nodes(
         A machine could not get them.
     """
     from jupyter_sky.base.settings.settings import Sky
-    from jupyter_sky.execution.clusters.cluster_request import Placement
+    from jupyter_sky.execution.clusters.cluster import Placement
     from jupyter_sky.execution.files.data_estimate import check_cell_residency
     from jupyter_sky.execution.files.datasets import bring_data
     from jupyter_sky.execution.files.transfer import TransferReporter

@@ -104,8 +104,6 @@ def check_consistency(what: str, consistency: str) -> None:
         )
 
 
-# -- Shared objects of a pool by name: dict, set, counter, queue, barrier, lock -------------------
-
 # -- Shared objects that tasks wait at: queues, barriers and locks --------------------------------
 
 Item = TypeVar("Item")

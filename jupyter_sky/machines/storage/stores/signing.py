@@ -13,17 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from urllib.parse import quote
 
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.storage.stores.google_login import google_credentials
 from jupyter_sky.machines.storage.stores.uri import StorageUri
-
-if TYPE_CHECKING:
-    from jupyter_sky.machines.storage.stores.uri import StorageUri
-
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 UNRESERVED = "-_.~"

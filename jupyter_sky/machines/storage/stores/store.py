@@ -413,9 +413,6 @@ def masked(url: str) -> str:
     return parts._replace(query=urlencode(query, safe="*")).geturl()
 
 
-# -- Rights on a store that machines are given ----------------------------------------------------
-
-
 # -- Conditions of writes, looked at after a store has refused a request that had several ---------
 
 

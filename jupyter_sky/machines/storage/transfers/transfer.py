@@ -671,8 +671,6 @@ def _shared_prefix(keys: Sequence[str]) -> str:
     return first[:length]
 
 
-# -- Parts in flight and parts that wait for another attempt --------------------------------------
-
 # -- Number of parts in flight: more while that helps, half when a store asks for less ------------
 
 WINDOW = 1.0

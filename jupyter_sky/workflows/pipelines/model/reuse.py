@@ -11,16 +11,16 @@ from typing import Any
 
 from jupyter_sky.base.errors import SkyError
 from jupyter_sky.base.translation import _
-from jupyter_sky.workflows.pipelines.model.content import (
+from jupyter_sky.workflows.pipelines.model.graph import RunGraph
+from jupyter_sky.workflows.pipelines.model.identity import (
+    TaskIdentity,
+    TaskKey,
     address_version,
     path_digest,
     product_version,
 )
-from jupyter_sky.workflows.pipelines.model.graph import RunGraph
-from jupyter_sky.workflows.pipelines.model.identity import TaskIdentity, TaskKey
-from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults, TaskResult
+from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults, RunResults, TaskResult
 from jupyter_sky.workflows.pipelines.model.module_identity import module_identity
-from jupyter_sky.workflows.pipelines.model.results import RunResults
 from jupyter_sky.workflows.pipelines.model.shared_results import SharedResults
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +14,11 @@ from jupyter_sky.base.requests.cell_options.values import CellOptions
 from jupyter_sky.base.store.store import Store
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.cells.earlier_run import EarlierRun
-from jupyter_sky.execution.cells.output_area import Entry
+from jupyter_sky.execution.cells.output_area import Entry, OutputArea, output_data
 from jupyter_sky.execution.cells.request import CellPosition
 from jupyter_sky.execution.cells.run import SkyRun
 from jupyter_sky.execution.sessions.session import Session
-from jupyter_sky.workflows.pipelines.model.task_names import cluster_name
-from jupyter_sky.workflows.pipelines.notebook.cell_outputs import notebook_outputs
+from jupyter_sky.workflows.pipelines.model.graph import cluster_name
 
 POLL_SECONDS = 0.1
 """Time between two looks at a cell of an earlier process."""
@@ -102,3 +101,55 @@ def hourly_price(store: Store, token: str) -> float:
     """Return the price in USD/h of the cluster that a run has begun under a token; else 0."""
     cluster = store.cluster(cluster_name(token))
     return (cluster.price or 0.0) if cluster else 0.0
+
+
+# -- Outputs of tasks as notebooks have them, from the entries of a journal -----------------------
+
+
+def notebook_outputs(entries: Iterable[Entry]) -> list[dict[str, Any]]:
+    """Return the outputs of a cell.
+
+    Parameters
+    ----------
+    entries
+        Messages in their order, each with its ``type`` and ``content``.
+
+    Examples
+    --------
+    >>> said = [{"type": "stream", "content": {"name": "stdout", "text": text}} for text in "ab"]
+    >>> notebook_outputs(said)
+    [{'output_type': 'stream', 'name': 'stdout', 'text': 'ab'}]
+    """
+    shown = _CellOutputs.of(entries).shown
+    return [{key: output[key] for key in output if key != "transient"} for output in shown]
+
+
+class _CellOutputs(OutputArea):
+    """Outputs of a cell from its begin: an update without its display was cleared away."""
+
+    def add_result(self, content: Mapping[str, Any]) -> None:
+        """Show the value of the last expression, whose cell has no number."""
+        result = {"output_type": "execute_result", **output_data(content), "execution_count": None}
+        self.shown.append(result)
+
+    def add_unmatched_update(self, content: Mapping[str, Any]) -> None:
+        """Leave the update out."""
+
+
+def output_text(outputs: Iterable[Mapping[str, Any]]) -> str:
+    """Return the text of outputs.
+
+    Examples
+    --------
+    >>> output_text([{"output_type": "stream", "name": "stdout", "text": "x"}])
+    'x'
+    """
+    parts = []
+    for output in outputs:
+        if output["output_type"] == "stream":
+            parts.append(output["text"])
+        elif output["output_type"] == "error":
+            parts.append("\n".join(output["traceback"]) + "\n")
+        elif text := output["data"].get("text/plain"):
+            parts.append(f"{text}\n")
+    return "".join(parts)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
-from jupyter_sky.workflows.pipelines.run.events import Event
 from jupyter_sky.workflows.pipelines.run.outlook import Residual, residual
-from jupyter_sky.workflows.pipelines.run.state import RunState
+from jupyter_sky.workflows.pipelines.run.state import Event, RunState
 
 
 @dataclass(frozen=True, slots=True)

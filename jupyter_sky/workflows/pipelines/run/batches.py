@@ -20,19 +20,21 @@ from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
 from jupyter_sky.base.requests.cell_options.values import CellInput, CellOptions, CellOutput
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.sessions.session import Session
-from jupyter_sky.workflows.pipelines.model.graph import RunGraph
-from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults, TaskResult
-from jupyter_sky.workflows.pipelines.model.results import RunResults
+from jupyter_sky.workflows.pipelines.model.graph import RunGraph, attempt_name, cluster_name
+from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults, RunResults, TaskResult
 from jupyter_sky.workflows.pipelines.model.reuse import Reuse
 from jupyter_sky.workflows.pipelines.model.task_body import TaskBody
-from jupyter_sky.workflows.pipelines.model.task_names import attempt_name, cluster_name
-from jupyter_sky.workflows.pipelines.notebook.cell_outputs import notebook_outputs
-from jupyter_sky.workflows.pipelines.notebook.cell_runs import CellRuns, end_of, hourly_price
+from jupyter_sky.workflows.pipelines.notebook.cell_runs import (
+    CellRuns,
+    end_of,
+    hourly_price,
+    notebook_outputs,
+)
 from jupyter_sky.workflows.pipelines.run import batch_node
 from jupyter_sky.workflows.pipelines.run.actions import Follow, Send
 from jupyter_sky.workflows.pipelines.run.batch_node import Call
-from jupyter_sky.workflows.pipelines.run.events import Event, Kind
-from jupyter_sky.workflows.pipelines.run.room import BATCH_SECONDS
+from jupyter_sky.workflows.pipelines.run.outlook import BATCH_SECONDS
+from jupyter_sky.workflows.pipelines.run.state import Event, Kind
 
 MOST_BYTES = 2**24
 """Size of stored inputs beyond which no further task goes into a cell."""

@@ -6,8 +6,7 @@ from jupyter_sky.base.remote.processes import is_alive
 from jupyter_sky.workflows.pipelines.model.identity import TaskKey
 from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults
 from jupyter_sky.workflows.pipelines.run.journal import RunJournal
-from jupyter_sky.workflows.pipelines.run.state import RunState, fold
-from jupyter_sky.workflows.pipelines.run.task_state import UNDER_WAY
+from jupyter_sky.workflows.pipelines.run.state import UNDER_WAY, RunState, fold
 
 
 class Claims:

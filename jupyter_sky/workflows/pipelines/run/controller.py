@@ -32,13 +32,19 @@ from jupyter_sky.workflows.pipelines.run.actions import (
     Stop,
     World,
 )
-from jupyter_sky.workflows.pipelines.run.cluster_state import ClusterPhase
-from jupyter_sky.workflows.pipelines.run.events import Event, Kind
 from jupyter_sky.workflows.pipelines.run.journal import RunJournal
-from jupyter_sky.workflows.pipelines.run.outlook import forecast, is_held, spent_usd
-from jupyter_sky.workflows.pipelines.run.room import Room
-from jupyter_sky.workflows.pipelines.run.state import RunState, fold
-from jupyter_sky.workflows.pipelines.run.task_state import UNDER_WAY, UNFINISHED, Phase, TaskState
+from jupyter_sky.workflows.pipelines.run.outlook import Room, forecast, is_held, spent_usd
+from jupyter_sky.workflows.pipelines.run.state import (
+    UNDER_WAY,
+    UNFINISHED,
+    ClusterPhase,
+    Event,
+    Kind,
+    Phase,
+    RunState,
+    TaskState,
+    fold,
+)
 
 WISH_SECONDS = 0.5
 """Time between two looks at what users wish."""

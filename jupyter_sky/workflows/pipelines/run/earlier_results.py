@@ -10,8 +10,7 @@ from typing import Any
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.execution.files.stored_values import StoredValue
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph
-from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults, TaskResult
-from jupyter_sky.workflows.pipelines.model.results import RunResults
+from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults, RunResults, TaskResult
 from jupyter_sky.workflows.pipelines.model.reuse import Freshness, Reuse
 from jupyter_sky.workflows.pipelines.notebook.conditions import TaskCondition, as_tasks
 from jupyter_sky.workflows.pipelines.run.graph_parts import (

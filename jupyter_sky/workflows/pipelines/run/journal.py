@@ -17,7 +17,7 @@ from jupyter_sky.base.errors import SkyRunTaken, SkyUsageError, suggest
 from jupyter_sky.base.store.database import Database
 from jupyter_sky.base.translation import _
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph
-from jupyter_sky.workflows.pipelines.run.events import REPEATED, Event, Kind
+from jupyter_sky.workflows.pipelines.run.state import REPEATED, Event, Kind
 
 _MIGRATIONS = (
     """

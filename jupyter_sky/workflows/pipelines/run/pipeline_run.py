@@ -21,14 +21,15 @@ from jupyter_sky.base.store.atomic_file import write_atomically
 from jupyter_sky.base.tables import Table
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.sessions.session import Session
-from jupyter_sky.workflows.pipelines.model.graph import RunGraph
-from jupyter_sky.workflows.pipelines.model.results import RunResults
-from jupyter_sky.workflows.pipelines.model.task_names import attempt_name
-from jupyter_sky.workflows.pipelines.notebook.cell_outputs import output_text
-from jupyter_sky.workflows.pipelines.notebook.cell_runs import POLL_SECONDS, hourly_price
+from jupyter_sky.workflows.pipelines.model.graph import RunGraph, attempt_name
+from jupyter_sky.workflows.pipelines.model.kept_results import RunResults
+from jupyter_sky.workflows.pipelines.notebook.cell_runs import (
+    POLL_SECONDS,
+    hourly_price,
+    output_text,
+)
 from jupyter_sky.workflows.pipelines.run.claims import Claims
 from jupyter_sky.workflows.pipelines.run.controller import Controller
-from jupyter_sky.workflows.pipelines.run.events import Event, Kind
 from jupyter_sky.workflows.pipelines.run.export import describe_graph, write_graph
 from jupyter_sky.workflows.pipelines.run.journal import RunJournal
 from jupyter_sky.workflows.pipelines.run.live_view import view_bundle
@@ -46,9 +47,17 @@ from jupyter_sky.workflows.pipelines.run.single_clouds import (
     note_single_clouds,
     read_saving,
 )
-from jupyter_sky.workflows.pipelines.run.state import RunState, apply_event, fold
+from jupyter_sky.workflows.pipelines.run.state import (
+    TASK_CHANGES,
+    Event,
+    Kind,
+    Phase,
+    RunState,
+    TaskState,
+    apply_event,
+    fold,
+)
 from jupyter_sky.workflows.pipelines.run.stored_inputs import fetched
-from jupyter_sky.workflows.pipelines.run.task_state import TASK_CHANGES, Phase, TaskState
 
 if TYPE_CHECKING:
     from jupyter_sky.decisions.optimizer.plan import Plan
@@ -521,7 +530,7 @@ class PhaseChanges:
 
     Examples
     --------
-    >>> from jupyter_sky.workflows.pipelines.run.events import Kind
+    >>> from jupyter_sky.workflows.pipelines.run.state import Kind
     >>> from jupyter_sky.workflows.pipelines.model.graph import RunTask
     >>> changes = PhaseChanges(RunGraph([RunTask("a")]))
     >>> [(name, str(task.phase)) for name, task in changes.read(Event(Kind.READY, "a"))]

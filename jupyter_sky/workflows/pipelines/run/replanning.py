@@ -19,19 +19,15 @@ from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.quantities import format_duration
 from jupyter_sky.base.translation import _
 from jupyter_sky.decisions.optimizer.assumptions import SPIN_UP_HOURS
-from jupyter_sky.decisions.optimizer.constraints import Avoid
+from jupyter_sky.decisions.optimizer.constraints import Avoid, parse_scope
 from jupyter_sky.decisions.optimizer.objectives import build_objective
-from jupyter_sky.decisions.optimizer.plan import Plan
-from jupyter_sky.decisions.optimizer.plan_values import PlannedTask
-from jupyter_sky.decisions.optimizer.scopes import parse_scope
+from jupyter_sky.decisions.optimizer.plan import Plan, PlannedTask
 from jupyter_sky.knowledge.ledger.ledger import format_usd
-from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
-from jupyter_sky.workflows.pipelines.model.task_names import plain_name
-from jupyter_sky.workflows.pipelines.run.events import Event, Kind
+from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask, plain_name
 from jupyter_sky.workflows.pipelines.run.graph_parts import restrict_demand
 from jupyter_sky.workflows.pipelines.run.outlook import Residual
-from jupyter_sky.workflows.pipelines.run.placing import pin
-from jupyter_sky.workflows.pipelines.run.residual_graph import make_residual_graph, read_offer
+from jupyter_sky.workflows.pipelines.run.placing import make_residual_graph, pin, read_offer
+from jupyter_sky.workflows.pipelines.run.state import Event, Kind
 
 GAIN_SHARE = 0.05
 """Share of the value of the rest that another plan must gain to be taken."""

@@ -11,11 +11,9 @@ from jupyter_sky.base.requests.quantities import format_duration, format_elapsed
 from jupyter_sky.base.tables import Table
 from jupyter_sky.base.translation import _
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph
-from jupyter_sky.workflows.pipelines.run.events import Event, Kind
-from jupyter_sky.workflows.pipelines.run.residual_graph import read_offer
+from jupyter_sky.workflows.pipelines.run.placing import read_offer
 from jupyter_sky.workflows.pipelines.run.single_clouds import Saving
-from jupyter_sky.workflows.pipelines.run.state import RunState, fold
-from jupyter_sky.workflows.pipelines.run.task_state import Phase
+from jupyter_sky.workflows.pipelines.run.state import Event, Kind, Phase, RunState, fold
 
 if TYPE_CHECKING:
     from jupyter_sky.decisions.optimizer.plan import Plan

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jupyter_sky.base.settings.settings import Sky
-from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults
-from jupyter_sky.workflows.pipelines.model.results import RunResults
+from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults, RunResults
 from jupyter_sky.workflows.pipelines.model.shared_results import SharedResults
 from jupyter_sky.workflows.pipelines.run.journal import RunJournal
 from jupyter_sky.workflows.pipelines.run.state import RunState, fold

@@ -40,15 +40,22 @@ from jupyter_sky.knowledge import tracker
 from jupyter_sky.machines.storage.stores.places import place_of
 from jupyter_sky.machines.storage.stores.stores import open_store
 from jupyter_sky.machines.storage.stores.uri import StorageUri
-from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
-from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults, TaskResult
-from jupyter_sky.workflows.pipelines.model.results import RunResults
+from jupyter_sky.workflows.pipelines.model.graph import (
+    RunGraph,
+    RunTask,
+    attempt_name,
+    cluster_name,
+)
+from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults, RunResults, TaskResult
 from jupyter_sky.workflows.pipelines.model.reuse import Freshness, Reuse
 from jupyter_sky.workflows.pipelines.model.task_body import Address, TaskBody, TaskCell
-from jupyter_sky.workflows.pipelines.model.task_names import attempt_name, cluster_name
 from jupyter_sky.workflows.pipelines.notebook.cell_body import CellBody
-from jupyter_sky.workflows.pipelines.notebook.cell_outputs import output_text
-from jupyter_sky.workflows.pipelines.notebook.cell_runs import CellRuns, end_of, hourly_price
+from jupyter_sky.workflows.pipelines.notebook.cell_runs import (
+    CellRuns,
+    end_of,
+    hourly_price,
+    output_text,
+)
 from jupyter_sky.workflows.pipelines.notebook.conditions import TaskCondition
 from jupyter_sky.workflows.pipelines.run.actions import (
     Action,
@@ -64,17 +71,16 @@ from jupyter_sky.workflows.pipelines.run.actions import (
 )
 from jupyter_sky.workflows.pipelines.run.batches import Batches
 from jupyter_sky.workflows.pipelines.run.claims import Claims
-from jupyter_sky.workflows.pipelines.run.events import Event, Kind
 from jupyter_sky.workflows.pipelines.run.outlook import Residual
-from jupyter_sky.workflows.pipelines.run.placing import plan_graph
+from jupyter_sky.workflows.pipelines.run.placing import plan_graph, read_offer
 from jupyter_sky.workflows.pipelines.run.replanning import (
     RunProblem,
     first_event,
     look_up_prices,
     replan,
 )
-from jupyter_sky.workflows.pipelines.run.residual_graph import read_offer
 from jupyter_sky.workflows.pipelines.run.run_storage import open_shared
+from jupyter_sky.workflows.pipelines.run.state import Event, Kind
 from jupyter_sky.workflows.pipelines.run.stored_inputs import (
     fetch_stored,
     fetched,

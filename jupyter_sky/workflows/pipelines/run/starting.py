@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.execution.sessions.session import Session
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph
-from jupyter_sky.workflows.pipelines.run.events import Kind
 from jupyter_sky.workflows.pipelines.run.pipeline_run import PipelineRun
 from jupyter_sky.workflows.pipelines.run.run_storage import open_journal
+from jupyter_sky.workflows.pipelines.run.state import Kind
 
 if TYPE_CHECKING:
     from jupyter_sky.decisions.optimizer.plan import Plan

@@ -8,22 +8,171 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, Self
 
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph
-from jupyter_sky.workflows.pipelines.run.cluster_state import ClusterPhase, ClusterState
-from jupyter_sky.workflows.pipelines.run.events import Event, Kind
-from jupyter_sky.workflows.pipelines.run.task_state import (
-    ACTIVE,
-    ENDED_BADLY,
-    FINAL,
-    TASK_CHANGES,
-    UNDER_WAY,
-    UNFINISHED,
-    Phase,
-    TaskEstimate,
-    TaskState,
-)
+
+# -- State of a cluster that a run has launched ---------------------------------------------------
+
+
+class ClusterPhase(StrEnum):
+    """Phase of a cluster that a run has launched."""
+
+    LAUNCHING = "launching"
+    UP = "up"
+    DRAINING = "draining"
+    """It is being released."""
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """State of a cluster.
+
+    Attributes
+    ----------
+    phase
+        What happens to it.
+    token
+        By which the cloud knows its launch, so that a launch is never made twice.
+    launches
+        Number of launches under its name.
+    offer
+        What is launched; values of JSON.
+    since
+        Unix time at which its last launch was wanted: from then on it is taken to cost money.
+    """
+
+    phase: ClusterPhase
+    token: str
+    launches: int = 1
+    offer: Any = None
+    since: float = 0.0
+
+    @property
+    def usd_h(self) -> float:
+        """Price, USD/h; 0 where it is not known."""
+        return (self.offer or {}).get("usd_h", 0.0)
+
+    def cost(self, now: float) -> float:
+        """Return USD that it has cost from when its launch was wanted until a Unix time."""
+        return max(now - self.since, 0.0) / 3600 * self.usd_h
+
+
+# -- Events of a run: the rows from which its state is computed -----------------------------------
+
+
+class Kind(StrEnum):
+    """Kinds of events; what each is about stands in `Event.subject`.
+
+    Those of the second half are decided by the controller before it acts (`runs.decisions`), the
+    others are told by the world or by a user. Those of an attempt carry its number as ``attempt``,
+    those of a cluster the ``token`` of its launch: an answer that comes too late changes nothing.
+    """
+
+    # of the run
+    PLANNED = "planned"
+    """A plan was made: ``clusters`` of tasks and ``offers`` of clusters, each with ``slots`` and
+    ``usd_h``; ``estimates`` of tasks, ``deadline_at`` and ``budget_usd`` where they are known;
+    ``text`` on why it was made anew, what it changes and what that saves."""
+    PLAN_KEPT = "plan kept"
+    """Another plan was made and gains too little: ``text``."""
+    NO_PLAN = "no plan"
+    """No plan is possible: ``reason``, and ``tasks`` that cannot run; all unless given."""
+    PRICES = "prices"
+    """Prices of clusters that are not launched yet: ``usd_h`` by cluster."""
+    CANCEL = "cancel"
+    PAUSE = "pause"
+    RESUME = "resume"
+    FAIL_FAST = "fail fast"
+    """The first task that fails for good cancels the run."""
+    # of a task
+    RESULT_FOUND = "result found"
+    """Its result is in the store already."""
+    NO_RESULT = "no result"
+    """No kept result can be used: ``why``."""
+    DECLINED = "declined"
+    """Its condition does not hold: ``reason``."""
+    MOVED = "moved"
+    """Its inputs are where it will run: it is about to be sent."""
+    NOT_MOVED = "not moved"
+    """They could not be brought there: ``reason``."""
+    BEGUN = "begun"
+    """An engine has accepted the attempt."""
+    SUCCEEDED = "succeeded"
+    """Its result is stored: ``hours``, ``usd``, ``gb``, where it lies (``place``, such as
+    ``aws/us-east-1``), and ``unkept`` where no later run may use it."""
+    FAILED = "failed"
+    """Its code raised: ``reason``."""
+    LOST = "lost"
+    """Its attempt ended with its machine: ``reason``."""
+    RETURNED = "returned"
+    """Its attempt was sent with others and not begun, as their time was over: it is sent again."""
+    STOPPED = "stopped"
+    """Its attempt was stopped for a user."""
+    # of a cluster
+    LAUNCHED = "launched"
+    REFUSED = "refused"
+    """Its place refused: ``reason``, ``place``, and for how long it is left out
+    (``block_seconds``); ``is_final`` where no other place would take it either."""
+    CLUSTER_LOST = "cluster lost"
+    RELEASED = "released"
+
+    # decided by the controller
+    READY = "ready"
+    """Its producers have ended well: look for a stored result."""
+    SKIPPED = "skipped"
+    """A producer did not end well: ``reason``."""
+    CLUSTER_WANTED = "cluster wanted"
+    """It is about to be launched: ``token``, ``offer``."""
+    PLACED = "placed"
+    """Its cluster is up and has room: its next attempt begins there, with its inputs; these come
+    with it where it is ``without_move``."""
+    RETRY_LATER = "retry later"
+    """It waits until ``until`` (Unix seconds)."""
+    RETRIED = "retried"
+    GIVEN_UP = "given up"
+    """It is not tried again: ``reason``."""
+    CANCELLED = "cancelled"
+    DRAINED = "drained"
+    """Nothing more will run on the cluster: release it."""
+    PLAN_WANTED = "plan wanted"
+    """A plan is to be made at ``until`` (Unix seconds), for ``causes``, each with its ``key``."""
+    LIMIT_REACHED = "limit reached"
+    """The budget is used up: ``reason``. What runs is stopped, nothing more begins."""
+
+
+REPEATED = frozenset({Kind.READY, Kind.NO_RESULT, Kind.BEGUN, Kind.SUCCEEDED})
+"""Kinds that are told again if a power cut takes them back, as nothing outside follows from them.
+
+What ended well is found by its result, which is on the disk before; what was begun by its attempt.
+Their rows reach the disk with the next decision, before it is carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a run.
+
+    Attributes
+    ----------
+    kind
+        What happened.
+    subject
+        Name of the task or cluster; empty for the run.
+    at
+        When, Unix seconds.
+    data
+        More about it, values of JSON.
+    """
+
+    kind: Kind
+    subject: str = ""
+    at: float = 0.0
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+# -- State of a run, a pure function of its events ------------------------------------------------
 
 BLOCK_SECONDS = 1800.0
 """Time for which a place that refused is left out of plans, unless the refusal says another."""
@@ -429,4 +578,255 @@ _OF_RUNS: Mapping[Kind, Callable[[RunState, Event], None]] = {
     Kind.PAUSE: _pause,
     Kind.RESUME: _pause,
     Kind.FAIL_FAST: _fail_fast,
+}
+
+
+# -- State of a task of a run, its changes by events, and what a plan expects of it ---------------
+
+
+class Phase(StrEnum):
+    """Phase of a task; each but the resting ones names the action that is under way."""
+
+    WAITING = "waiting"
+    """Its producers have not ended."""
+    LOOKING_UP = "looking up"
+    """Its stored result is looked for, before its first attempt and after each loss."""
+    PLACING = "placing"
+    """It waits for a plan or for its cluster."""
+    MOVING = "moving"
+    """Its inputs are brought to its cluster."""
+    SENDING = "sending"
+    """Its attempt is sent to the cluster."""
+    RUNNING = "running"
+    JUDGED = "judged"
+    """Its attempt did not end well; whether it is tried again is decided next."""
+    DELAYED = "delayed"
+    """It is tried again later."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    """It was not begun since a producer did not end well, or its condition does not hold."""
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing more happens to the task."""
+        return self in FINAL
+
+
+FINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.SKIPPED, Phase.CANCELLED})
+UNFINISHED = tuple(phase for phase in Phase if phase not in FINAL)
+ACTIVE = tuple(phase for phase in UNFINISHED if phase is not Phase.WAITING)
+"""Phases of tasks that neither wait for producers nor have ended."""
+ENDED_BADLY = FINAL - {Phase.SUCCEEDED}
+UNDER_WAY = frozenset({Phase.MOVING, Phase.SENDING, Phase.RUNNING})
+"""Phases in which a task is bound to its cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskState:
+    """State of a task.
+
+    Attributes
+    ----------
+    phase
+        What happens to it.
+    attempts, errors, losses
+        Number of attempts, each on one cluster; of those that its code ended with an error; of
+        those that its machine or a transfer ended.
+    refusals
+        Number of clusters that were refused while it waited for them.
+    until
+        Unix time at which a delayed task is tried again.
+    reason
+        Why it did not end well, or is tried again.
+    hours, usd
+        Time and money of the attempt that succeeded.
+    stored
+        Whether its result was found and nothing ran.
+    why
+        Why no kept result was taken; empty before it was looked for.
+    unkept
+        Why its result is not kept for later runs; empty where it is.
+    declined
+        Whether it is skipped since its own condition does not hold.
+    begun_at
+        Unix time at which its last attempt began; 0 before that.
+    gb
+        Size of its result, GB; None where it is not known.
+    place
+        Where its result lies, such as ``aws/us-east-1``; empty for where it ran.
+    """
+
+    phase: Phase = Phase.WAITING
+    attempts: int = 0
+    errors: int = 0
+    losses: int = 0
+    refusals: int = 0
+    until: float = 0.0
+    reason: str = ""
+    hours: float = 0.0
+    usd: float = 0.0
+    stored: bool = False
+    why: str = ""
+    unkept: str = ""
+    declined: bool = False
+    begun_at: float = 0.0
+    gb: float | None = None
+    place: str = ""
+
+
+SIZE_FACTOR = 2.0
+"""A result has another size when it is so many times larger or smaller than was said."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEstimate:
+    """What a plan expects of a task on its offer.
+
+    Attributes
+    ----------
+    hours
+        Time of its work, with reading from and writing to stores.
+    boot_hours
+        Time until a new machine is ready.
+    move_hours, move_usd
+        Time until its inputs have come, and the price of its transfers.
+    gb
+        Size of its result, GB; None where nobody has said.
+    """
+
+    hours: float
+    boot_hours: float = 0.0
+    move_hours: float = 0.0
+    move_usd: float = 0.0
+    gb: float | None = None
+
+    def is_resized(self, gb: float) -> bool:
+        """Return whether a result of this many GB has another size than was said."""
+        return bool(self.gb and not 1 / SIZE_FACTOR < gb / self.gb < SIZE_FACTOR)
+
+
+TaskChange = Callable[[TaskState, Event], TaskState | None]
+
+
+def _move(start: Phase, end: Phase) -> TaskChange:
+    def change(task: TaskState, event: Event) -> TaskState | None:
+        return replace(task, phase=end) if task.phase is start else None
+
+    return change
+
+
+def _advance(start: Phase, end: Phase) -> TaskChange:
+    """Return a change of the attempt that an event names."""
+
+    def change(task: TaskState, event: Event) -> TaskState | None:
+        is_due = task.phase is start and _is_current(task, event)
+        return replace(task, phase=end) if is_due else None
+
+    return change
+
+
+def _end_badly(count: str) -> TaskChange:
+    """Return a change that counts an attempt which did not end well."""
+
+    def change(task: TaskState, event: Event) -> TaskState | None:
+        if not _is_current(task, event):
+            return None
+        return replace(
+            task,
+            phase=Phase.JUDGED,
+            reason=event.data.get("reason", ""),
+            **{count: getattr(task, count) + 1},
+        )
+
+    return change
+
+
+def _is_current(task: TaskState, event: Event) -> bool:
+    """Whether an event is about the attempt that is under way."""
+    return task.phase in UNDER_WAY and event.data["attempt"] == task.attempts
+
+
+def _succeed(task: TaskState, event: Event) -> TaskState | None:
+    if not _is_current(task, event):
+        return None
+    return replace(task, phase=Phase.SUCCEEDED, reason="", **_facts(event))
+
+
+def _facts(event: Event) -> dict[str, Any]:
+    names = ("hours", "usd", "unkept", "gb", "place")
+    return {name: event.data[name] for name in names if name in event.data}
+
+
+def _find(task: TaskState, event: Event) -> TaskState | None:
+    if task.phase is not Phase.LOOKING_UP:
+        return None
+    is_kept = not task.attempts
+    return replace(task, phase=Phase.SUCCEEDED, stored=is_kept, reason="", **_facts(event))
+
+
+def _find_none(task: TaskState, event: Event) -> TaskState | None:
+    if task.phase is not Phase.LOOKING_UP:
+        return None
+    return replace(task, phase=Phase.PLACING, why=event.data.get("why", ""))
+
+
+def _begin(task: TaskState, event: Event) -> TaskState | None:
+    if task.phase is not Phase.SENDING or not _is_current(task, event):
+        return None
+    return replace(task, phase=Phase.RUNNING, begun_at=event.at)
+
+
+def _decline(task: TaskState, event: Event) -> TaskState | None:
+    if task.phase is not Phase.LOOKING_UP:
+        return None
+    return replace(task, phase=Phase.SKIPPED, declined=True, reason=event.data["reason"])
+
+
+def _place(task: TaskState, event: Event) -> TaskState | None:
+    if task.phase is not Phase.PLACING:
+        return None
+    phase = Phase.SENDING if event.data.get("without_move") else Phase.MOVING
+    return replace(task, phase=phase, attempts=task.attempts + 1)
+
+
+def _return(task: TaskState, event: Event) -> TaskState | None:
+    return replace(task, phase=Phase.PLACING) if _is_current(task, event) else None
+
+
+def _delay(task: TaskState, event: Event) -> TaskState | None:
+    if task.phase is not Phase.JUDGED:
+        return None
+    return replace(task, phase=Phase.DELAYED, until=event.data["until"])
+
+
+def _end(phase: Phase) -> TaskChange:
+    def change(task: TaskState, event: Event) -> TaskState | None:
+        if task.phase.is_final:
+            return None
+        return replace(task, phase=phase, reason=event.data.get("reason", task.reason))
+
+    return change
+
+
+TASK_CHANGES: Mapping[Kind, TaskChange] = {
+    Kind.READY: _move(Phase.WAITING, Phase.LOOKING_UP),
+    Kind.RESULT_FOUND: _find,
+    Kind.NO_RESULT: _find_none,
+    Kind.DECLINED: _decline,
+    Kind.PLACED: _place,
+    Kind.MOVED: _advance(Phase.MOVING, Phase.SENDING),
+    Kind.NOT_MOVED: _end_badly("losses"),
+    Kind.BEGUN: _begin,
+    Kind.SUCCEEDED: _succeed,
+    Kind.FAILED: _end_badly("errors"),
+    Kind.LOST: _end_badly("losses"),
+    Kind.RETURNED: _return,
+    Kind.STOPPED: _end(Phase.CANCELLED),
+    Kind.RETRY_LATER: _delay,
+    Kind.RETRIED: _move(Phase.DELAYED, Phase.LOOKING_UP),
+    Kind.GIVEN_UP: _end(Phase.FAILED),
+    Kind.SKIPPED: _end(Phase.SKIPPED),
+    Kind.CANCELLED: _end(Phase.CANCELLED),
 }
