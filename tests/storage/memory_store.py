@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jupyter_sky.machines.storage.stores.errors import SkyObjectMissing
-from jupyter_sky.machines.storage.stores.store import Capability, StoredObject
+from jupyter_sky.machines.storage.stores.store import Capability, StoreDefaults, StoredObject
 from jupyter_sky.machines.storage.stores.uri import StorageUri
 
 
