@@ -115,7 +115,6 @@ from jupyter_sky.interfaces.api.cells import wait as wait
 from jupyter_sky.interfaces.api.clusters import check as check
 from jupyter_sky.interfaces.api.clusters import down as down
 from jupyter_sky.interfaces.api.clusters import extend as extend
-from jupyter_sky.interfaces.api.clusters import setup as setup
 from jupyter_sky.interfaces.api.clusters import start as start
 from jupyter_sky.interfaces.api.clusters import status as status
 from jupyter_sky.interfaces.api.clusters import stop as stop
@@ -125,6 +124,7 @@ from jupyter_sky.interfaces.api.costs import meter as meter
 from jupyter_sky.interfaces.api.doctor import doctor as doctor
 from jupyter_sky.interfaces.api.examples import examples as examples
 from jupyter_sky.interfaces.api.failures import failures as failures
+from jupyter_sky.interfaces.api.guided_setup import setup as setup
 from jupyter_sky.interfaces.api.jobs import bag as bag
 from jupyter_sky.interfaces.api.jobs import sweep as sweep
 from jupyter_sky.interfaces.api.pipelines import pipeline as pipeline

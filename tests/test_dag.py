@@ -10,7 +10,7 @@ import pytest
 import jupyter_sky as sky
 from jupyter_sky import GB, Dag, Task
 from jupyter_sky.base.errors import SkyUsageError
-from jupyter_sky.base.requests.dag.graph import Data, parse_size
+from jupyter_sky.base.requests.dag.dag import Data, parse_size
 from jupyter_sky.base.requests.resources import Resources
 
 

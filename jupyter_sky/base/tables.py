@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jupyter_sky.base.translation import _, format_count
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+T = TypeVar("T")
 
 # Amounts, clocks, rates, shares and differences: $0.41, 1:12, $1.01/h, 97 %, +$1.50 (+15 %)
 _NUMBER = re.compile(r"[-+]?<?\$?\d[\d.,:\u202f]*( ?(%|s|/h|[kMGT]?i?B))?( \([-+]?\d[\d.,]* %\))?")
@@ -198,3 +200,25 @@ def _numeric(table: Table) -> list[bool]:
     columns = zip(*([_text(value) for value in row] for row in table.rows), strict=True)
     filled = ([text for text in column if text not in _BLANK] for column in columns)
     return [bool(texts) and all(map(_NUMBER.fullmatch, texts)) for texts in filled]
+
+
+def view_bundle(make_view: Callable[[T], Any] | None, shown: T, **kwargs: Any) -> Any:
+    """Return the MIME bundle of a live view, for ``_repr_mimebundle_``.
+
+    Parameters
+    ----------
+    make_view
+        Returns a widget that shows a value; None where there is none.
+    shown
+        The value.
+
+    Returns
+    -------
+    dict or tuple
+        Empty without a view, and in a terminal, which prints the text.
+    """
+    from IPython.core.getipython import get_ipython
+
+    if make_view is None or getattr(get_ipython(), "kernel", None) is None:
+        return {}
+    return make_view(shown)._repr_mimebundle_(**kwargs)

@@ -18,8 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from jupyter_sky.base.requests.dag.dag import Dag, Task  # noqa: E402
-from jupyter_sky.base.requests.dag.graph import Graph  # noqa: E402
+from jupyter_sky.base.requests.dag.dag import Dag, Graph, Task  # noqa: E402
 from jupyter_sky.decisions.optimizer.estimators import amdahl  # noqa: E402
 from tests.emulators.loopback import loopback  # noqa: E402
 from tests.pipelines.simulated_clouds import Ended, Faults, carry_out, plan_offers  # noqa: E402

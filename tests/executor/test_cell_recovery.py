@@ -19,7 +19,7 @@ from jupyter_sky.base.errors import (
 from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
 from jupyter_sky.base.requests.cell_options.values import CellOptions
 from jupyter_sky.execution.cells.cell_recovery import FOLDER, CellRecovery, LossCount, is_loss
-from jupyter_sky.execution.cells.sending import Sending
+from jupyter_sky.execution.cells.inputs import Sending
 from jupyter_sky.execution.checkpoints.places import SaveNumber
 from jupyter_sky.execution.checkpoints.state import (
     EVERY_VARIABLE,

@@ -10,7 +10,7 @@ import pytest
 import jupyter_sky as sky
 from jupyter_sky import catalog
 from jupyter_sky.base.errors import SkyUsageError
-from jupyter_sky.base.requests.dag.graph import Data
+from jupyter_sky.base.requests.dag.dag import Data
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.decisions.optimizer.planning import plan
 from jupyter_sky.execution.clusters.cluster_request import data_settings

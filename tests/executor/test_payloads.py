@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.execution.cells.payloads import filter_payload, first_payload, page_text
+from jupyter_sky.execution.cells.results import filter_payload, first_payload, page_text
 
 PAGE = {"source": "page", "start": 3, "data": {"text/plain": "text", "text/html": "<b>"}}
 INPUT = {"source": "set_next_input", "text": "x", "replace": True}

@@ -8,8 +8,8 @@ import pytest
 
 from jupyter_sky.base.errors import SkyBudget, SkyTimeout, SkyTransferError
 from jupyter_sky.base.requests.cell_options.values import CellOptions, CellOutput
+from jupyter_sky.execution.cells.inputs import Reply, Sending
 from jupyter_sky.execution.cells.notebook_history import NO_HISTORY
-from jupyter_sky.execution.cells.sending import Reply, Sending
 from jupyter_sky.execution.clusters.cluster_request import RunLimits
 from jupyter_sky.execution.files.transfer import TransferReporter
 from tests.store.test_store import CLUSTER

@@ -18,7 +18,7 @@ from jupyter_sky.base.errors import SkyTaskLost
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.execution.functions.pools.pool import Pool
 from jupyter_sky.execution.functions.pools.pool_recovery import LATEST_LAUNCHES, StateReplica
-from jupyter_sky.interfaces.api.clusters import provision_log
+from jupyter_sky.interfaces.api.cells import provision_log
 from jupyter_sky.machines.provisioner.launch_stages import format_stages
 from jupyter_sky.machines.provisioner.ssh_launch import STAGES
 from tests.conftest import processes_of, wait_until

@@ -17,7 +17,7 @@ from jupyter_sky.execution.clusters.cluster import ClusterHandle
 from jupyter_sky.execution.functions.pools import pool_recovery
 from jupyter_sky.execution.functions.pools import pool_recovery as spot_return
 from jupyter_sky.execution.functions.pools.pool_recovery import OnDemandStay, choose_spot
-from jupyter_sky.interfaces.api.clusters import provision_log
+from jupyter_sky.interfaces.api.cells import provision_log
 from jupyter_sky.knowledge.tracker.observations import Observation
 from tests.conftest import wait_until
 from tests.emulators.hosts import USABLE

@@ -19,7 +19,7 @@ import pytest
 import jupyter_sky as sky
 from jupyter_sky import catalog as rooms
 from jupyter_sky.base.errors import SkyError, SkyNoPlan, SkyUsageError
-from jupyter_sky.base.requests.dag.graph import Graph
+from jupyter_sky.base.requests.dag.dag import Graph
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.decisions.optimizer import assumptions
 from jupyter_sky.decisions.optimizer import constraints as c

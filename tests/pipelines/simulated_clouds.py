@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from jupyter_sky import catalog
-from jupyter_sky.base.requests.dag.graph import Graph
+from jupyter_sky.base.requests.dag.dag import Graph
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.decisions.optimizer.assumptions import SPIN_UP_HOURS, billed_hours
 from jupyter_sky.decisions.optimizer.plan import Plan

@@ -11,8 +11,7 @@ import pytest
 from jupyter_sky.base.remote.processes import identity
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
 from jupyter_sky.workflows.pipelines.model.identity import TaskKey
-from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults
-from jupyter_sky.workflows.pipelines.run.claims import Claims
+from jupyter_sky.workflows.pipelines.model.kept_results import Claims, KeptResults
 from jupyter_sky.workflows.pipelines.run.journal import RunJournal
 from jupyter_sky.workflows.pipelines.run.state import Event, Kind
 

@@ -13,8 +13,7 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.base.errors import SkyUsageError
-from jupyter_sky.base.requests.dag.dag import Dag, Task
-from jupyter_sky.base.requests.dag.graph import Data
+from jupyter_sky.base.requests.dag.dag import Dag, Data, Task
 from jupyter_sky.decisions.optimizer.plan import Plan
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
 from jupyter_sky.workflows.pipelines.model.reuse import Freshness, Reuse

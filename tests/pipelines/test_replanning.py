@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky.base.errors import SkyUsageError
-from jupyter_sky.base.requests.dag.dag import Dag, Task
-from jupyter_sky.base.requests.dag.graph import Graph
+from jupyter_sky.base.requests.dag.dag import Dag, Graph, Task
 from jupyter_sky.decisions.optimizer.constraints import Residency, same_region
 from jupyter_sky.decisions.optimizer.estimators import amdahl
 from jupyter_sky.workflows.pipelines.run.replanning import RunProblem, make_problem

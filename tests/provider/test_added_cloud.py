@@ -17,7 +17,7 @@ import jupyter_sky as sky
 from jupyter_sky import Offer, clouds
 from jupyter_sky.base.clouds import register
 from jupyter_sky.base.errors import SkyPermission, SkyRefreshError, SkyUsageError
-from jupyter_sky.base.requests.dag.graph import Data
+from jupyter_sky.base.requests.dag.dag import Data
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.store.store import ClusterRow, Store
 from jupyter_sky.clouds.prices import refresh, sources
@@ -302,7 +302,7 @@ def test_built_in_clouds_and_an_import_read_no_entry_points() -> None:
         import jupyter_sky as sky
         from jupyter_sky.knowledge.catalog.transfer import Location
         from jupyter_sky.base.settings.settings import Sky
-        from jupyter_sky.base.requests.dag.graph import Data
+        from jupyter_sky.base.requests.dag.dag import Data
         from jupyter_sky.decisions.optimizer.constraints import parse_scope
         from jupyter_sky.base.clouds.register import find_facts, sort_names
         from jupyter_sky.knowledge.tracker.blocks import block_seconds

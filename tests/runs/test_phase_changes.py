@@ -10,7 +10,7 @@ import pytest
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask
 from jupyter_sky.workflows.pipelines.run.controller import Controller
 from jupyter_sky.workflows.pipelines.run.journal import RunJournal
-from jupyter_sky.workflows.pipelines.run.pipeline_run import PhaseChanges
+from jupyter_sky.workflows.pipelines.run.run_report import PhaseChanges
 from jupyter_sky.workflows.pipelines.run.state import Event, Kind, RunState, fold
 
 from .pretended_world import DIAMOND, Clock, PretendedWorld

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky import catalog
-from jupyter_sky.base.requests.dag.graph import Data
+from jupyter_sky.base.requests.dag.dag import Data
 from jupyter_sky.base.store.store import Store
 from jupyter_sky.decisions.optimizer.market import Market
 from jupyter_sky.decisions.optimizer.pricing import Pricer

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jupyter_sky.base.errors import SkyStoreError
+from jupyter_sky.knowledge.catalog.regions import OLD_DAYS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,6 +46,11 @@ class Coverage:
     yours: int
     days: int | None
     origin: str
+
+    @property
+    def is_old(self) -> bool:
+        """Whether its prices are older than `OLD_DAYS`."""
+        return self.days is not None and self.days > OLD_DAYS
 
 
 def read_refreshed(folder: Path) -> Iterator[PartMetadata]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from jupyter_sky.base.clouds.register import check_name
 from jupyter_sky.base.errors import SkyUsageError, suggest
-from jupyter_sky.base.requests.dag.graph import Graph
+from jupyter_sky.base.requests.dag.dag import Graph
 from jupyter_sky.base.requests.geography import in_area, parse_area
 from jupyter_sky.base.requests.offers import Offer, Place
 from jupyter_sky.base.requests.resources import Resources, format_option

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests import accelerators
-from jupyter_sky.base.requests.dag.graph import Estimate, parse_hours
+from jupyter_sky.base.requests.dag.dag import Estimate, parse_hours
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import _
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jupyter_sky.base.errors import SkyUsageError, suggest
-from jupyter_sky.base.requests.dag.dag import Dag, Task
-from jupyter_sky.base.requests.dag.graph import Graph, TaskSpec
+from jupyter_sky.base.requests.dag.dag import Dag, Graph, Task, TaskSpec
 from jupyter_sky.base.requests.quantities import format_duration, parse_duration, parse_usd
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.translation import _

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jupyter_sky.base.errors import SkyError, SkyNoPlan, SkyTimeout, SkyUsageError
-from jupyter_sky.base.requests.dag.graph import Data
+from jupyter_sky.base.requests.dag.dag import Data
 from jupyter_sky.base.requests.resources import format_duration
 from jupyter_sky.base.translation import _
 from jupyter_sky.decisions.optimizer.constraints import Avoid, parse_scope

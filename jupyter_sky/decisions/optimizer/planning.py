@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.base.errors import SkyStoreError
-from jupyter_sky.base.requests.dag.dag import Dag, Task
-from jupyter_sky.base.requests.dag.graph import Data, Graph
+from jupyter_sky.base.requests.dag.dag import Dag, Data, Graph, Task
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.decisions.optimizer.constraints import Avoid
@@ -34,7 +33,7 @@ from jupyter_sky.knowledge.lifetimes.recomputation import Recompute, expected_ru
 
 if TYPE_CHECKING:
     from jupyter_sky.knowledge.catalog import Catalog
-    from jupyter_sky.knowledge.tracker.quotas import QuotaTable
+    from jupyter_sky.knowledge.tracker.quotas import current_quotas
 
 
 def plan(
@@ -122,7 +121,7 @@ def plan(
     first = len(market.own) - len(warm)
     free = tuple(spec.name for spec in graph.tasks if spec.name not in begun)
     avoided = [Avoid(blocks, tasks=free if begun else ())] if blocks and free else []
-    limits = quota_demands(graph, read_quotas(), free) if tracked and market.listed else []
+    limits = quota_demands(graph, current_quotas(), free) if tracked and market.listed else []
     demands = (*constraints, *avoided, *limits)
     indices = frozenset(range(first, len(market.own)))
     builder = ProblemBuilder(graph, market, demands, recompute, indices)
@@ -158,14 +157,6 @@ def build_market(
     own = (*(offers or ()), *dict.fromkeys(serverless), *beside)
     market = Market(shelf, own, offers is None, known, beliefs, prices, rates)
     return market, tuple(block.scope for block in known.blocks) if known else ()
-
-
-def read_quotas() -> QuotaTable:
-    """Return the quotas of this user's accounts that were read lately."""
-    from jupyter_sky.base.settings import paths
-    from jupyter_sky.knowledge.tracker.quotas import read_quotas
-
-    return read_quotas(paths.data_dir(), time.time()).table
 
 
 def with_inputs(graph: Graph, inputs: Sequence[Data]) -> Graph:

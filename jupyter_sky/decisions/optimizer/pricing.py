@@ -13,7 +13,7 @@ import numpy as np
 
 from jupyter_sky.base.clouds.register import find_facts
 from jupyter_sky.base.errors import SkyUsageError, suggest
-from jupyter_sky.base.requests.dag.graph import Constant, Data, TaskSpec
+from jupyter_sky.base.requests.dag.dag import Constant, Data, TaskSpec
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import _
 from jupyter_sky.decisions.optimizer import assumptions, estimators

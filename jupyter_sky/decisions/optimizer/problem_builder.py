@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from jupyter_sky.base.requests.dag.graph import Graph, TaskSpec
+from jupyter_sky.base.requests.dag.dag import Graph, TaskSpec
 from jupyter_sky.base.requests.geography import SERVICES
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.decisions.optimizer import constraints
@@ -394,7 +394,7 @@ def find_concurrent_sets(graph: Graph) -> tuple[list[tuple[int, ...]], bool]:
 
     Examples
     --------
-    >>> from jupyter_sky.base.requests.dag.graph import Edge, TaskSpec
+    >>> from jupyter_sky.base.requests.dag.dag import Edge, TaskSpec
     >>> fork = Graph("", tuple(TaskSpec(n, ()) for n in "abc"), (Edge(0, 1, 0), Edge(0, 2, 0)))
     >>> find_concurrent_sets(fork)
     ([(0,), (1, 2)], True)

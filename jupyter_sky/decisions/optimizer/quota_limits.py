@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jupyter_sky.base.requests.dag.graph import Graph
+from jupyter_sky.base.requests.dag.dag import Graph
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import _, ngettext
 from jupyter_sky.decisions.optimizer.constraints import _OfferDemand

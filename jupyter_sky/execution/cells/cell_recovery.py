@@ -22,7 +22,7 @@ from jupyter_sky.base.errors import (
     SkyUsageError,
 )
 from jupyter_sky.base.translation import _
-from jupyter_sky.execution.cells.sending import Replies, Sending
+from jupyter_sky.execution.cells.inputs import Replies, Sending
 from jupyter_sky.execution.checkpoints.leave_watch import SkyLeaving
 from jupyter_sky.execution.checkpoints.places import SaveNumber
 from jupyter_sky.execution.checkpoints.state import (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,8 @@ from jupyter_sky.base.requests.cell_options.values import CellOptions
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches.launch_support import runs_here
 from jupyter_sky.execution.cells.cell_names import is_result
+from jupyter_sky.execution.cells.inputs import Replies, Sending
 from jupyter_sky.execution.cells.magic_code import parse_cell
-from jupyter_sky.execution.cells.sending import Replies, Sending
 from jupyter_sky.execution.clusters.cluster import Placement
 from jupyter_sky.execution.files import transfer
 from jupyter_sky.execution.files.transfer import RemoteValue, TransferReporter, format_size
@@ -24,6 +25,7 @@ from jupyter_sky.machines.provisioner import Report
 from jupyter_sky.machines.services.requests import client_packages
 
 if TYPE_CHECKING:
+    from jupyter_sky.base.settings.settings import Sky
     from jupyter_sky.execution.clusters.cluster import ClusterHandle
     from jupyter_sky.machines.engines.wire.auto_inputs import Decision
     from jupyter_sky.machines.engines.wire.messages import Content
@@ -272,3 +274,11 @@ def page_link(cluster: ClusterHandle, facts: Content) -> str:
         return ""
     here = cluster.tunnel.forward(port) if cluster.tunnel else port
     return page_url(here, token, path)
+
+
+def make_reporter(
+    config: Sky, is_confirmed: bool, report: Report, note: Callable[[str], None]
+) -> TransferReporter:
+    """Return a reporter of transfers; one that is confirmed refuses no size."""
+    refuse_bytes = math.inf if is_confirmed else config.refuse_gb * 1e9
+    return TransferReporter(report, note, config.announce_mb * 1e6, refuse_bytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 import uuid
@@ -13,33 +12,30 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jupyter_sky.base.errors import SkyCancelled, SkyError, SkyUsageError
 from jupyter_sky.base.requests.cell_options.values import CellOptions
-from jupyter_sky.base.requests.resources import format_run_time
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.cells.cell_recovery import CellRecovery
 from jupyter_sky.execution.cells.failures import RemoteFailure, mending_line
-from jupyter_sky.execution.cells.inputs import collect_inputs
+from jupyter_sky.execution.cells.inputs import Replies, Sending, collect_inputs
 from jupyter_sky.execution.cells.live_run import LiveRun, QueueWatch
-from jupyter_sky.execution.cells.payloads import filter_payload, first_payload
 from jupyter_sky.execution.cells.preparation import (
     await_data_engine,
     check_input_sizes,
     describe_decisions,
     engine_code,
+    make_reporter,
     prepare_engines,
     run_on,
 )
 from jupyter_sky.execution.cells.relay import InertDisplay, Relay, mark_untrusted
 from jupyter_sky.execution.cells.replay import replay_unfinished
 from jupyter_sky.execution.cells.request import CellPosition, parse_ranks, with_settings
-from jupyter_sky.execution.cells.results import ResultCollector
+from jupyter_sky.execution.cells.results import ResultCollector, filter_payload, first_payload
 from jupyter_sky.execution.cells.run_monitor import MonitorCallbacks, RunMonitor
 from jupyter_sky.execution.cells.run_record import RunRecord, StatusLine, StopRequests, waiting_row
-from jupyter_sky.execution.cells.sending import Replies, Sending
 from jupyter_sky.execution.clusters.cluster import Placement
 from jupyter_sky.execution.clusters.cluster_request import ClusterRequest, RunLimits
 from jupyter_sky.execution.display import Display, Stage
 from jupyter_sky.execution.files.cell_data import CellData
-from jupyter_sky.execution.files.transfer import TransferReporter
 from jupyter_sky.machines.engines.client.waits import wait_callback
 
 if TYPE_CHECKING:
@@ -94,6 +90,9 @@ class SkyRun(LiveRun):
         self.status_line = StatusLine(display, self.id, self.record, session.notebook_usd)
         self.stops = StopRequests(self.record)
         self._queue = QueueWatch(self, session.live)
+        self._transfers = make_reporter(
+            session.config, self.options.yes, self.report, self.status_line.notes.append
+        )
         self._relay: Relay | None = None
         self._engine_page = ""
 
@@ -114,8 +113,7 @@ class SkyRun(LiveRun):
 
     def __repr__(self) -> str:
         where = f" on {self.cluster.row.name}" if self.cluster else ""
-        spent = format_run_time(*self.record.times(time.time()))
-        return f"<{self.label}: {self.status} {spent}{where}>"
+        return f"<{self.label}: {self.status} {self.record.describe_time()}{where}>"
 
     @property
     def status(self) -> Stage:
@@ -159,7 +157,7 @@ class SkyRun(LiveRun):
         sending = collect_inputs(
             self.options, self.code, self.values, self.session.config, self.origin.history
         )
-        config, folder, reporter = self.session.config, self.folder, self._reporter()
+        config, folder, reporter = self.session.config, self.folder, self._transfers
         check_input_sizes(sending, reporter)
         data = CellData(self.options, folder, config, reporter)
         placement, replies = self._run_on_machines(sending, data)
@@ -187,7 +185,7 @@ class SkyRun(LiveRun):
 
     def _run_once(self, sending: Sending, data: CellData) -> tuple[Placement, Replies]:
         """Run the cell on a cluster until it has ended, or the cluster is lost."""
-        config, folder, reporter = self.session.config, self.folder, self._reporter()
+        config, folder, reporter = self.session.config, self.folder, self._transfers
         placement = self._place(data)
         self.session.live[self.id] = self
         waiting = wait_callback.set(self._keep_status_alive)
@@ -326,13 +324,6 @@ class SkyRun(LiveRun):
 
     # -- callbacks of the steps ----------------------------------------------------------------
 
-    def _reporter(self) -> TransferReporter:
-        config = self.session.config
-        refuse_bytes = math.inf if self.options.yes else config.refuse_gb * 1e9
-        return TransferReporter(
-            self.report, self.status_line.notes.append, config.announce_mb * 1e6, refuse_bytes
-        )
-
     def _monitor_callbacks(self) -> MonitorCallbacks:
         return MonitorCallbacks(
             check_stop=self._check_stop_request,
@@ -442,6 +433,3 @@ class SkyRun(LiveRun):
             self._relay.finish()
         if self.cluster is not None and self.status_line.shown is not None:
             self.cluster.idleness.remember(self.display, self.status_line.shown)
-
-
-# -- Advice below a remote error: the line that would mend it -------------------------------------

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from jupyter_sky.base.errors import SkyCancelled, SkyClusterLost, SkyEngineLost, SkyError
 from jupyter_sky.base.translation import _, ngettext
 from jupyter_sky.execution.cells.failures import rebuild_exception
-from jupyter_sky.execution.cells.sending import Replies, Reply
+from jupyter_sky.execution.cells.inputs import Replies, Reply
 from jupyter_sky.execution.clusters.cluster import Placement
 
 if TYPE_CHECKING:

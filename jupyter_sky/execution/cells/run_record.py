@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from jupyter_sky.base.errors import SkyCancelled, SkyError
 from jupyter_sky.base.remote import processes
 from jupyter_sky.base.requests.cell_options.values import CellOptions
+from jupyter_sky.base.requests.resources import format_run_time
 from jupyter_sky.base.store.run_records import MAX_CODE_CHARACTERS
 from jupyter_sky.base.store.store import ClusterRow, RunRow, Store
 from jupyter_sky.base.translation import N_, _
@@ -134,6 +135,10 @@ class RunRecord:
     def end_time(self) -> float | None:
         """Time of the run's end, unix seconds."""
         return self.row.ended if self.row else None
+
+    def describe_time(self) -> str:
+        """Return how long it has waited and run, as text."""
+        return format_run_time(*self.times(time.time()))
 
     def times(self, now: float) -> tuple[float, float]:
         """Return how long the run has taken since it was sent, and how long before, in seconds.

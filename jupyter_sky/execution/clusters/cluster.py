@@ -35,11 +35,13 @@ from jupyter_sky.machines.provisioner import check_alive
 from jupyter_sky.machines.provisioner.bootstrap import ensure_uv
 from jupyter_sky.machines.provisioner.launch_stages import record_event
 from jupyter_sky.machines.provisioner.ssh_launch import STAGES, open_tunnel
+from jupyter_sky.machines.storage.stores.places import LOCAL
 
 if TYPE_CHECKING:
     from jupyter_sky.machines.engines.client.connection import ClusterConnection
     from jupyter_sky.machines.engines.client.tunnel import Tunnel
 
+from typing import TYPE_CHECKING
 
 HEARTBEAT_SECONDS = 2.0
 SHOWN_DELAY_SECONDS = 0.2
@@ -541,3 +543,22 @@ class Placement:
     def row(self) -> ClusterRow:
         """Record of the cluster, with its price in USD/h."""
         return self.cluster.row
+
+
+# -- Places of clusters, as the catalog and the prices of storage write them ----------------------
+
+
+def place_of_cluster(row: ClusterRow) -> str:
+    """Return the place of a cluster, as the catalog writes it."""
+    return place_of_machine(row.cloud, row.region)
+
+
+def place_of_machine(cloud: str, region: str | None) -> str:
+    """Return the place of a machine, as the catalog writes it.
+
+    Examples
+    --------
+    >>> place_of_machine("aws", "us-east-1"), place_of_machine("local", "this-machine")
+    ('aws/us-east-1', 'local')
+    """
+    return f"{cloud}/{region}" if region and cloud != LOCAL else cloud

@@ -18,7 +18,7 @@ from jupyter_sky.base.translation import _
 
 if TYPE_CHECKING:
     from jupyter_sky.base.requests.cell_options.burst import BurstPolicy
-    from jupyter_sky.base.requests.dag.graph import Data
+    from jupyter_sky.base.requests.dag.dag import Data
     from jupyter_sky.knowledge.tracker.blocks import Scope
 
 

@@ -25,11 +25,11 @@ from jupyter_sky.execution.files.transfer import TransferReporter, format_size
 
 if TYPE_CHECKING:
     from jupyter_sky.base.requests.cell_options.values import CellOptions
-    from jupyter_sky.base.requests.dag.graph import Data
+    from jupyter_sky.base.requests.dag.dag import Data
     from jupyter_sky.base.settings.settings import Sky
     from jupyter_sky.execution.files.dataset_listing import CellDataset
     from jupyter_sky.execution.files.mounts import CellMounts
-    from jupyter_sky.execution.files.uploads import UploadTarget
+    from jupyter_sky.execution.files.upload_targets import UploadTarget
     from jupyter_sky.machines.storage.stores.store import Store
     from jupyter_sky.machines.storage.stores.uri import StorageUri
 
@@ -75,7 +75,7 @@ class CellData:
 
             self._mounts = list_mounts(options.mounts, folder)
         if options.uploads:
-            from jupyter_sky.execution.files.uploads import open_targets
+            from jupyter_sky.execution.files.upload_targets import open_targets
 
             self._targets = open_targets(options.uploads, folder)
         self._has_scratch = any(output.uri == SCRATCH for output in options.outputs)
@@ -127,7 +127,10 @@ class CellData:
         if self._mounts is not None:
             self._mounts.mount(placement, self._reporter)
         if self._targets:
-            from jupyter_sky.execution.files.uploads import check_target_paths, remember_files
+            from jupyter_sky.execution.files.upload_targets import (
+                check_target_paths,
+                remember_files,
+            )
 
             check_target_paths(self._targets, placement.row.cloud)
             remember_files(self._targets, placement)

@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from jupyter_sky.base.requests.dag.graph import Data
+from jupyter_sky.base.requests.dag.dag import Data
 from jupyter_sky.base.translation import _
-from jupyter_sky.execution.clusters.cluster_place import place_of_cluster
+from jupyter_sky.execution.clusters.cluster import place_of_cluster
 from jupyter_sky.machines.storage.datasets.residency import (
     ResidencyRule,
     Station,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jupyter_sky.base.requests.cell_options.values import CellOptions
     from jupyter_sky.base.store.store import ClusterRow
     from jupyter_sky.execution.files.dataset_listing import CellDataset
-    from jupyter_sky.execution.files.uploads import UploadTarget
+    from jupyter_sky.execution.files.upload_targets import UploadTarget
     from jupyter_sky.knowledge.catalog.catalog import Catalog
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from jupyter_sky.base.errors import SkyError
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches.launch_support import runs_here
-from jupyter_sky.execution.clusters.cluster_place import place_of_cluster
+from jupyter_sky.execution.clusters.cluster import place_of_cluster
 from jupyter_sky.execution.files.dataset_listing import CellDataset, check_paths
 from jupyter_sky.execution.files.staging import StagedData, price_staging, staged_data
 from jupyter_sky.execution.files.transfer import TransferReporter, format_size

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from jupyter_sky.base.errors import SkyUsageError
-from jupyter_sky.base.requests.dag.dag import Dag, Task, with_size
-from jupyter_sky.base.requests.dag.graph import Data, Usage
+from jupyter_sky.base.requests.dag.dag import Dag, Data, Task, Usage, with_size
 from jupyter_sky.machines.storage.datasets.data import usage_memory
 from jupyter_sky.machines.storage.stores.uri import StorageUri
 

@@ -17,7 +17,7 @@ from jupyter_sky.base.requests.cell_options.data import with_plain_path
 from jupyter_sky.base.requests.cell_options.values import CellData
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches.launch_support import runs_here
-from jupyter_sky.execution.clusters.cluster_place import place_of_cluster
+from jupyter_sky.execution.clusters.cluster import place_of_cluster
 from jupyter_sky.execution.files.dataset_listing import (
     CellDataset,
     check_paths,

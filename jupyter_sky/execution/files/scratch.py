@@ -14,7 +14,7 @@ from jupyter_sky.base.errors import SkyError
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches.launch_records import installation_id
-from jupyter_sky.execution.clusters.cluster_place import place_of_machine
+from jupyter_sky.execution.clusters.cluster import place_of_machine
 from jupyter_sky.execution.clusters.reap_finding import ReapFinding
 from jupyter_sky.machines.storage.datasets.scratch import Scratch, ScratchFinding, ScratchNotes
 from jupyter_sky.machines.storage.stores.journal import Journal, JournalEntry

@@ -17,12 +17,8 @@ from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.files.scratch import place_of_scratch, scratch_of
 from jupyter_sky.execution.files.transfer import TransferReporter, format_size, load_value
-from jupyter_sky.execution.files.uploads import (
-    EngineFiles,
-    UploadTarget,
-    book_upload,
-    choose_worker,
-)
+from jupyter_sky.execution.files.upload_targets import EngineFiles, UploadTarget
+from jupyter_sky.execution.files.uploads import book_upload, choose_worker
 from jupyter_sky.machines.engines.wire.values import Parcel
 from jupyter_sky.machines.storage.datasets.writing import write_object
 from jupyter_sky.machines.storage.stores.connections import Connections

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.translation import _
-from jupyter_sky.execution.clusters.cluster_place import place_of_cluster
+from jupyter_sky.execution.clusters.cluster import place_of_cluster
 from jupyter_sky.execution.clusters.engine_worker import EngineWorker
 from jupyter_sky.execution.sessions import session as _sessions
 from jupyter_sky.machines.storage.datasets.data import Storage

@@ -16,7 +16,7 @@ from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.tables import Table
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.cells.request import apply_settings
-from jupyter_sky.execution.clusters.cluster_place import place_of_machine
+from jupyter_sky.execution.clusters.cluster import place_of_machine
 from jupyter_sky.execution.files.data_estimate import transfers_usd
 from jupyter_sky.execution.files.dataset_listing import list_data
 from jupyter_sky.execution.sessions import session as _sessions

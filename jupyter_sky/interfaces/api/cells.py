@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -10,16 +11,19 @@ from jupyter_sky.base.requests.cell_options.data import parse_data, parse_upload
 from jupyter_sky.base.requests.cell_options.parsing import FILE_PREFIX, parse_output
 from jupyter_sky.base.requests.cell_options.values import CellInput, CellOptions
 from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.tables import Table
+from jupyter_sky.base.translation import _
 from jupyter_sky.execution.sessions import session as _sessions
 from jupyter_sky.interfaces.api.pipelines import run_graph
 
 if TYPE_CHECKING:
     from jupyter_sky.base.requests.dag.dag import Dag
-    from jupyter_sky.base.tables import Table
     from jupyter_sky.execution.cells.earlier_run import EarlierRun
     from jupyter_sky.execution.cells.run import SkyRun
     from jupyter_sky.interfaces.widgets.logs import Log
     from jupyter_sky.machines.storage.datasets.data import Storage
+
+from typing import TYPE_CHECKING
 
 
 def run(
@@ -232,3 +236,15 @@ def _display() -> Any:
 
     shell = get_ipython()
     return for_cell(shell) if shell is not None else None
+
+
+def provision_log(cluster: str | None = None) -> str:
+    """Return the stages of a cluster's launch, each with when it began and how long it took."""
+    from jupyter_sky.machines.provisioner.launch_stages import format_stages
+    from jupyter_sky.machines.provisioner.ssh_launch import STAGES
+
+    row = _sessions.current().clusters.find_row(cluster)
+    text = format_stages(Path(row.connection["file"]).parent / STAGES)
+    return text or _("{name} runs on this machine: nothing had to be launched\n").format(
+        name=row.name
+    )

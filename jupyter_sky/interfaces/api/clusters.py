@@ -282,18 +282,6 @@ def ssh_command(cluster: str | None = None, node: int = 0, command: str = "") ->
     return shell_command(path, found, command)
 
 
-def provision_log(cluster: str | None = None) -> str:
-    """Return the stages of a cluster's launch, each with when it began and how long it took."""
-    from jupyter_sky.machines.provisioner.launch_stages import format_stages
-    from jupyter_sky.machines.provisioner.ssh_launch import STAGES
-
-    row = _sessions.current().clusters.find_row(cluster)
-    text = format_stages(Path(row.connection["file"]).parent / STAGES)
-    return text or _("{name} runs on this machine: nothing had to be launched\n").format(
-        name=row.name
-    )
-
-
 def check() -> Table:
     """Check the credentials of all clouds.
 
@@ -312,51 +300,6 @@ def check() -> Table:
     every = run_parallel([partial(clouds.check, name) for name in clouds.reachable_names()])
     rows = [(one.cloud, "yes" if one.usable else "no", one.found, one.fix) for one in every]
     return Table("Clouds", ("cloud", "usable", "found", _("to do")), tuple(rows))
-
-
-def setup(cloud: str | None = None) -> Table:
-    """List the steps after which cells can rent machines of a cloud.
-
-    Parameters
-    ----------
-    cloud
-        Its name; all that can launch machines unless given.
-
-    Returns
-    -------
-    Table
-        A row for each step, and whether it is done; the credentials are proved by one request.
-
-    Raises
-    ------
-    SkyUsageError
-        Nothing can be launched in a cloud of that name.
-
-    Examples
-    --------
-    >>> sky.setup("aws")  # doctest: +SKIP
-    """
-    from jupyter_sky.base.concurrency import run_parallel
-    from jupyter_sky.clouds.account_setup import DONE, setup_names, setup_steps
-
-    check_setup_name(cloud)
-    names = [cloud] if cloud else setup_names()
-    found = run_parallel([partial(setup_steps, name) for name in names])
-    rows = tuple((one.cloud, _(one.state), _(one.text)) for steps in found for one in steps)
-    is_all_done = all(one.state == DONE for steps in found for one in steps)
-    note = _("cells can rent there: %%sky --cloud NAME") if is_all_done else _("then: %sky check")
-    return Table(_("Setup of clouds"), ("cloud", _("state"), _("step")), rows, note)
-
-
-def check_setup_name(cloud: str | None) -> None:
-    """Raise SkyUsageError for a cloud that has no setup, with the nearest as hint."""
-    from jupyter_sky.clouds.account_setup import setup_names
-
-    if cloud and cloud not in (names := setup_names()):
-        raise SkyUsageError(
-            _("setup: machines of {cloud} cannot be launched").format(cloud=cloud),
-            hint=suggest(cloud, names),
-        )
 
 
 # -- Clusters stopped and started, as Python calls ------------------------------------------------

@@ -400,7 +400,6 @@ def examine_prices() -> Iterator[Finding]:
     from jupyter_sky.clouds.prices.coverage import find_coverage
     from jupyter_sky.knowledge.catalog import load
     from jupyter_sky.knowledge.catalog.loader import user_directory
-    from jupyter_sky.knowledge.catalog.regions import OLD_DAYS
     from jupyter_sky.machines.renewal.log import read_log
 
     for row in find_coverage(load(), user_directory()):
@@ -409,7 +408,7 @@ def examine_prices() -> Iterator[Finding]:
             continue
         text = _("prices of {cloud} are {days} days old").format(cloud=row.cloud, days=row.days)
         fix = f"jupyter sky catalog refresh {row.cloud}"
-        is_old = row.days > OLD_DAYS
+        is_old = row.is_old
         yield Finding(_("prices"), "look" if is_old else "ok", text, fix if is_old else "")
     for last in read_log(paths.data_dir()).values():
         if last.invalid:

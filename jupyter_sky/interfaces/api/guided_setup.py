@@ -9,13 +9,15 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 
 from jupyter_sky import clouds
 from jupyter_sky.base.clouds.register import find_facts
-from jupyter_sky.base.errors import SkyCancelled, SkyError, SkyUsageError
+from jupyter_sky.base.errors import SkyCancelled, SkyError, SkyUsageError, suggest
 from jupyter_sky.base.requests.cell_options.values import CellOptions
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings import paths
+from jupyter_sky.base.tables import Table
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.sessions import session as _sessions
 from jupyter_sky.knowledge.ledger.ledger import format_rate, format_usd
@@ -189,3 +191,48 @@ def policy_text(cloud: str) -> str:
     if not clouds.is_rented(cloud):
         return ""
     return clouds.cloud_provider(cloud).driver.policy()
+
+
+def setup(cloud: str | None = None) -> Table:
+    """List the steps after which cells can rent machines of a cloud.
+
+    Parameters
+    ----------
+    cloud
+        Its name; all that can launch machines unless given.
+
+    Returns
+    -------
+    Table
+        A row for each step, and whether it is done; the credentials are proved by one request.
+
+    Raises
+    ------
+    SkyUsageError
+        Nothing can be launched in a cloud of that name.
+
+    Examples
+    --------
+    >>> sky.setup("aws")  # doctest: +SKIP
+    """
+    from jupyter_sky.base.concurrency import run_parallel
+    from jupyter_sky.clouds.account_setup import DONE, setup_names, setup_steps
+
+    check_setup_name(cloud)
+    names = [cloud] if cloud else setup_names()
+    found = run_parallel([partial(setup_steps, name) for name in names])
+    rows = tuple((one.cloud, _(one.state), _(one.text)) for steps in found for one in steps)
+    is_all_done = all(one.state == DONE for steps in found for one in steps)
+    note = _("cells can rent there: %%sky --cloud NAME") if is_all_done else _("then: %sky check")
+    return Table(_("Setup of clouds"), ("cloud", _("state"), _("step")), rows, note)
+
+
+def check_setup_name(cloud: str | None) -> None:
+    """Raise SkyUsageError for a cloud that has no setup, with the nearest as hint."""
+    from jupyter_sky.clouds.account_setup import setup_names
+
+    if cloud and cloud not in (names := setup_names()):
+        raise SkyUsageError(
+            _("setup: machines of {cloud} cannot be launched").format(cloud=cloud),
+            hint=suggest(cloud, names),
+        )

@@ -14,8 +14,7 @@ from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
 from jupyter_sky.base.requests.cell_options.values import CellOptions
 from jupyter_sky.base.requests.offers import Offer
-from jupyter_sky.base.requests.quantities import format_duration
-from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.base.requests.resources import Resources, format_duration
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
 from jupyter_sky.decisions.optimizer.candidates import RequestChange, suggest_changes

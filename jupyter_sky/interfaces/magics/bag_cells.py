@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.base.errors import SkyUsageError, suggest
+from jupyter_sky.base.requests.cell_options.conditions import (
+    default_value,
+    describe_unmet,
+    is_met,
+)
 from jupyter_sky.base.requests.cell_options.sweep import most_failures
 from jupyter_sky.base.requests.cell_options.values import CellInput, CellOptions
+from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.cells.cell_names import free_names
-from jupyter_sky.interfaces.magics.conditional_cells import find_defaults
 from jupyter_sky.workflows.pipelines.run.names import dated_name
+
+if TYPE_CHECKING:
+    pass
 
 
 def run_bag(code: str, options: CellOptions, namespace: MutableMapping[str, Any]) -> Any:
@@ -85,8 +93,6 @@ def _evaluate_inputs(
     code: str, options: CellOptions, namespace: MutableMapping[str, Any]
 ) -> dict[str, Any]:
     """Return the values that all jobs read, by their names."""
-    from jupyter_sky.base.settings.settings import Sky
-
     values: dict[str, Any] = {}
     for item in options.inputs:
         try:
@@ -210,3 +216,33 @@ def run_sweep(options: CellOptions, namespace: dict[str, Any], run: RunCell) -> 
         else:  # a list with gaps is not given, as in a pipeline
             namespace.pop(name, None)
     return values if any(value is not None for value in values) else None
+
+
+def find_defaults(options: CellOptions, namespace: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the defaults of a cell whose condition does not hold, and say so; else None.
+
+    Parameters
+    ----------
+    options
+        Of the cell.
+    namespace
+        Values of the notebook, and those of a sweep.
+
+    Raises
+    ------
+    SkyUsageError
+        The condition reads what is not there, or cannot be compared.
+
+    Examples
+    --------
+    >>> from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
+    >>> options = parse_cell_line('--if "acc > .9" -o model --default model=None')
+    >>> find_defaults(options, {"acc": 0.5})
+    the cell is skipped: acc > .9 is false: acc = 0.5
+    {'model': None}
+    """
+    if not options.condition or is_met(options.condition, namespace):
+        return None
+    why = describe_unmet(options.condition, namespace)
+    print(_("the cell is skipped: {why}").format(why=why))
+    return {each.name: default_value(each) for each in options.defaults}

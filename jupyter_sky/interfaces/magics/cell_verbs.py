@@ -21,7 +21,7 @@ from jupyter_sky.interfaces.magics.declaration import NOTEBOOK, SHELL, verb
 )
 def logs(cell: str | None, follow: bool, provision: bool, spark: bool) -> None:
     """Print the output of a cell."""
-    from jupyter_sky.interfaces.api import cells, clusters
+    from jupyter_sky.interfaces.api import cells
 
     given = {"--follow": follow, "--provision": provision, "--spark": spark}
     if sum(given.values()) > 1:
@@ -34,7 +34,7 @@ def logs(cell: str | None, follow: bool, provision: bool, spark: bool) -> None:
     elif spark:
         print(cells.logs(cell, spark=True))
     else:
-        print(clusters.provision_log(cell) if provision else cells.logs(cell), end="")
+        print(cells.provision_log(cell) if provision else cells.logs(cell), end="")
 
 
 def _follow(cell: str | None) -> None:

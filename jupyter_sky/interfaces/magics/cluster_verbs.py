@@ -273,18 +273,17 @@ def setup(cloud: str | None, policy: bool, list: bool) -> Any:
 
     from jupyter_sky.clouds import is_rented
     from jupyter_sky.execution.sessions import session as sessions
-    from jupyter_sky.interfaces.api import clusters
+    from jupyter_sky.interfaces.api import guided_setup
 
-    clusters.check_setup_name(cloud)
+    guided_setup.check_setup_name(cloud)
     if policy:
         return _print_policy(cloud)
     is_walked = sessions.current().everywhere and sys.stdin.isatty() and not list
     if cloud is None or not is_walked or not is_rented(cloud):
-        return clusters.setup(cloud)
+        return guided_setup.setup(cloud)
     from jupyter_sky.interfaces.api.confirmation import ask
-    from jupyter_sky.interfaces.api.guided_setup import GuidedSetup
 
-    GuidedSetup(cloud, ask, lambda text: print(text, flush=True)).run()
+    guided_setup.GuidedSetup(cloud, ask, lambda text: print(text, flush=True)).run()
     return None
 
 

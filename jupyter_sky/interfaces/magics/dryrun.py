@@ -53,9 +53,9 @@ def _describe_data(
     session: Any, options: CellOptions, listed: Sequence[CellDataset], found: Plan
 ) -> list[str]:
     """Return what bringing the data of a cell to its place would take, and uploading."""
-    from jupyter_sky.execution.clusters.cluster_place import place_of_machine
+    from jupyter_sky.execution.clusters.cluster import place_of_machine
     from jupyter_sky.execution.files.data_estimate import estimate_lines, upload_lines
-    from jupyter_sky.execution.files.uploads import open_targets
+    from jupyter_sky.execution.files.upload_targets import open_targets
     from jupyter_sky.knowledge import catalog
 
     offer = found.tasks[0].offer

@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
 from jupyter_sky.base.errors import SkyError, SkyUsageError
-from jupyter_sky.base.requests.cell_options.conditions import check_defaults
+from jupyter_sky.base.requests.cell_options.conditions import (
+    check_defaults,
+)
 from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
 from jupyter_sky.base.requests.cell_options.schema import help_text
+from jupyter_sky.base.requests.cell_options.values import CellOptions
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.functions.calls.progress import show_in_notebook
+from jupyter_sky.execution.sessions.background_reap import reap_in_background
 from jupyter_sky.interfaces.magics import verbs
 from jupyter_sky.interfaces.magics.completer import SessionSources, make_matcher
 from jupyter_sky.interfaces.magics.search_cells import check_search
 
 if TYPE_CHECKING:
-    from jupyter_sky.base.requests.cell_options.values import CellOptions
     from jupyter_sky.execution.cells.failures import RemoteFailure
     from jupyter_sky.execution.cells.request import CellPosition
 
@@ -67,7 +70,7 @@ class SkyMagics(Magics):
 
             return dry_run(cell, options)
         if options.condition and not options.maps:
-            from jupyter_sky.interfaces.magics.conditional_cells import find_defaults
+            from jupyter_sky.interfaces.magics.bag_cells import find_defaults
 
             if (defaults := find_defaults(options, self.shell.user_ns)) is not None:
                 self.shell.user_ns.update(defaults)
@@ -209,7 +212,7 @@ def load(shell: Any) -> None:
         shell.input_transformers_cleanup.insert(0, keep_lone_line)
     show_in_notebook(_progress_card)
     _show_plans(shell)
-    _reap_in_background(settings)
+    reap_in_background(settings)
     if id(shell) not in _MATCHERS and getattr(shell, "Completer", None) is not None:
         _MATCHERS[id(shell)] = make_matcher(SessionSources(shell))
         shell.Completer.custom_matchers.append(_MATCHERS[id(shell)])
@@ -252,20 +255,6 @@ def _show_plans(shell: Any) -> None:
     for kind, show in (("text/html", draw), ("text/plain", write)):
         formatter = shell.display_formatter.formatters[kind]
         formatter.for_type_by_name("jupyter_sky.decisions.optimizer.plan", "Plan", show)
-
-
-def _reap_in_background(settings: Sky) -> None:
-    """Reap in a process of its own where the record of a launch is unfinished."""
-    from pathlib import Path
-
-    records = Path(settings.data_dir) / "machines"
-    if not records.is_dir():
-        return
-    from jupyter_sky.base.settings.background_process import start_background_process
-    from jupyter_sky.clouds.launches.launch_records import LaunchRecords
-
-    if any(LaunchRecords(records).list_unfinished()):
-        start_background_process(["-P", "-m", "jupyter_sky.cli", "reap", "--here"], settings)
 
 
 def unload(shell: Any) -> None:
@@ -319,3 +308,6 @@ def skip_once(shell: Any, skipped: ShownError) -> ShownError:
     # subclasses are to override this method; the class of the shell is not ours to choose
     shell._showtraceback = show
     return skipped
+
+
+# -- Cells with ``--if`` that are run by hand -----------------------------------------------------

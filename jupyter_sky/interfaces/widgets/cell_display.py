@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from jupyter_sky.execution.cells.payloads import page_text
+from jupyter_sky.execution.cells.results import page_text
 from jupyter_sky.execution.display import Display, RunStatus, WrappedDisplay
 from jupyter_sky.interfaces.widgets.status_line import mimebundle, output_metadata, to_text
 

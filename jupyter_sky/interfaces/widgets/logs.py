@@ -6,9 +6,8 @@ import re
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from jupyter_sky.base.tables import NO_MATHJAX_CLASSES
+from jupyter_sky.base.tables import NO_MATHJAX_CLASSES, view_bundle
 from jupyter_sky.base.translation import _
-from jupyter_sky.workflows.pipelines.run.live_view import view_bundle
 
 if TYPE_CHECKING:
     from jupyter_sky.base.store.store import RunRow

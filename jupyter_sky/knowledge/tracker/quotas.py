@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
@@ -210,6 +211,13 @@ def write_quotas(folder: Path, cloud: str, quotas: Iterable[AccountQuota], now: 
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = {"at": now, "quotas": [asdict(quota) for quota in quotas]}
     write_atomically(path, json.dumps(kept).encode(), mode=0o600, durable=False)
+
+
+def current_quotas() -> QuotaTable:
+    """Return the quotas of this user's accounts that were read lately."""
+    from jupyter_sky.base.settings import paths
+
+    return read_quotas(paths.data_dir(), time.time()).table
 
 
 def read_quotas(folder: Path, now: float) -> KnownQuotas:

@@ -16,7 +16,7 @@ from jupyter_sky.base.concurrency import result_within
 from jupyter_sky.base.errors import SkyBagFailed, SkyCancelled, SkyError, SkyUsageError, suggest
 from jupyter_sky.base.remote.processes import identity, is_alive
 from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
-from jupyter_sky.base.tables import Table
+from jupyter_sky.base.tables import Table, view_bundle
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.sessions.session import Session
 from jupyter_sky.workflows.bags.controller import BagController
@@ -34,7 +34,6 @@ from jupyter_sky.workflows.bags.report import (
     job_table,
     make_report,
 )
-from jupyter_sky.workflows.pipelines.run.live_view import view_bundle
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

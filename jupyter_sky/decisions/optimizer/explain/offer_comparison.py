@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jupyter_sky.base.requests.dag.graph import Graph, TaskSpec
+from jupyter_sky.base.requests.dag.dag import Graph, TaskSpec
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.decisions.optimizer.plan import Plan, PlannedTask
 from jupyter_sky.decisions.optimizer.pricing import PricedTask

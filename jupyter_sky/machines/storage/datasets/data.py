@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_sky.base.errors import SkyUsageError
-from jupyter_sky.base.requests.dag.graph import Usage
+from jupyter_sky.base.requests.dag.dag import Usage
 from jupyter_sky.base.requests.resources import format_duration
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.tables import Table

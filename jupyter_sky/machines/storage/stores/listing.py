@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from jupyter_sky.base.errors import suggest
-from jupyter_sky.base.requests.dag.graph import Usage
+from jupyter_sky.base.requests.dag.dag import Usage
 from jupyter_sky.base.store.atomic_file import write_atomically
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.storage.stores.dataset import CachedObject, Dataset, object_identity

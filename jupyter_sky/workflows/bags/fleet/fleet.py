@@ -7,10 +7,19 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from jupyter_sky.base.errors import SkyError
+from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
+from jupyter_sky.base.requests.cell_options.values import CellOptions
+from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.execution.cells.request import with_settings
 from jupyter_sky.workflows.bags.decisions.backlog import MachineKind
 from jupyter_sky.workflows.bags.decisions.job_forecast import DegradedOption
 from jupyter_sky.workflows.bags.decisions.outlook import FleetView
-from jupyter_sky.workflows.bags.queue.application import App, JobOutcome, OpenJob
+from jupyter_sky.workflows.bags.queue.application import App, BagSettings, JobOutcome, OpenJob
+
+
+def fleet_options(settings: BagSettings) -> CellOptions:
+    """Return the options of a bag's machines, with the settings of this user."""
+    return with_settings(parse_cell_line(settings.options), Sky.load())
 
 
 class Fleet(Protocol):

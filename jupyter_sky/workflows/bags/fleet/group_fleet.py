@@ -21,11 +21,8 @@ from jupyter_sky.base.errors import (
     SkyNoCapacity,
     SkyNoOffer,
 )
-from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
 from jupyter_sky.base.requests.resources import Resources
-from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
-from jupyter_sky.execution.cells.request import with_settings
 from jupyter_sky.knowledge.lifetimes.servers import Shape
 from jupyter_sky.workflows.bags.decisions.backlog import MachineKind
 from jupyter_sky.workflows.bags.decisions.explorer import Explorer, find_shapes, narrow_to
@@ -38,6 +35,7 @@ from jupyter_sky.workflows.bags.decisions.outlook import (
     on_demand_option,
     view_groups,
 )
+from jupyter_sky.workflows.bags.fleet.fleet import fleet_options
 from jupyter_sky.workflows.bags.fleet.machine_group import MachineGroup
 from jupyter_sky.workflows.bags.queue.application import (
     App,
@@ -79,8 +77,8 @@ class GroupFleet:
     ) -> None:
         self._session, self._settings, self._around = session, settings, around
         self._cluster, self._known = f"bag-{name}", dict.fromkeys(known)
-        options = parse_cell_line(settings.options)
-        self._resources = with_settings(options, Sky.load()).resources
+        options = fleet_options(settings)
+        self._resources = options.resources
         self._times = AppTimes()
         self._keep_times: Callable[[AppTimes], None] = lambda times: None
         self._explorer: Explorer | None = None

@@ -20,11 +20,8 @@ from jupyter_sky.base.errors import (
     SkyNoCapacity,
     SkyNoOffer,
 )
-from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
 from jupyter_sky.base.requests.resources import Resources
-from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
-from jupyter_sky.execution.cells.request import with_settings
 from jupyter_sky.execution.clusters.cluster_records import describe_place
 from jupyter_sky.execution.functions.calls.lazy_calls import Function
 from jupyter_sky.execution.functions.calls.retry import Retry
@@ -36,6 +33,7 @@ from jupyter_sky.workflows.bags.decisions.backlog import MachineKind
 from jupyter_sky.workflows.bags.decisions.fleet_plan import FIRST_GROUPS
 from jupyter_sky.workflows.bags.decisions.job_forecast import DegradedOption
 from jupyter_sky.workflows.bags.decisions.outlook import FleetView, on_demand_option, view_fleet
+from jupyter_sky.workflows.bags.fleet.fleet import fleet_options
 from jupyter_sky.workflows.bags.fleet.node import Call, run_jobs
 from jupyter_sky.workflows.bags.queue.application import (
     App,
@@ -119,7 +117,7 @@ class PoolFleet:
             self._error = SkyError(f"{type(error).__name__}: {error}")
 
     def _bring_up(self, jobs: int) -> Pool:
-        options = with_settings(parse_cell_line(self._settings.options), Sky.load())
+        options = fleet_options(self._settings)
         resources = options.resources
         self._is_local = is_local = _is_local(resources)
         count = self._count_machines(jobs, is_local)

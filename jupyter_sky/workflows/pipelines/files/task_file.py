@@ -27,8 +27,7 @@ from typing import Any
 
 from jupyter_sky.base.clouds.register import find_store
 from jupyter_sky.base.errors import SkyUsageError, suggest
-from jupyter_sky.base.requests.dag.dag import Dag, Task
-from jupyter_sky.base.requests.dag.environment import TaskEnvironment
+from jupyter_sky.base.requests.dag.dag import Dag, Task, TaskEnvironment
 from jupyter_sky.base.translation import _
 from jupyter_sky.workflows.pipelines.files.located_yaml import Located, read_documents
 from jupyter_sky.workflows.pipelines.files.task_resources import FileNotes, read_resources

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_sky.base.errors import SkyUsageError
-from jupyter_sky.base.requests.dag.dag import Dag, Task, TaskOutput
-from jupyter_sky.base.requests.dag.graph import Constant, Data
+from jupyter_sky.base.requests.dag.dag import Constant, Dag, Data, Task, TaskOutput
 from jupyter_sky.base.translation import _
 from jupyter_sky.workflows.pipelines.files.task_file import EXTENSION, import_reference
 from jupyter_sky.workflows.pipelines.files.task_resources import write_resources

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests.cell_options.values import CellData, CellOptions
-from jupyter_sky.base.requests.dag.environment import TaskEnvironment
+from jupyter_sky.base.requests.dag.dag import TaskEnvironment
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.storage.stores.uri import StorageUri
 from jupyter_sky.workflows.pipelines.model.identity import digest_of

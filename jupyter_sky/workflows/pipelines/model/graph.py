@@ -9,7 +9,7 @@ from typing import Any
 from zlib import crc32
 
 from jupyter_sky.base.errors import SkyUsageError, suggest
-from jupyter_sky.base.requests.dag.graph import topological_order
+from jupyter_sky.base.requests.dag.dag import topological_order
 from jupyter_sky.base.translation import _
 
 LOSSES = 5

@@ -26,9 +26,7 @@ from jupyter_sky.base.requests.cell_options.values import (
     CellOutput,
     CellUpload,
 )
-from jupyter_sky.base.requests.dag.dag import Dag, Task, TaskOutput
-from jupyter_sky.base.requests.dag.environment import TaskEnvironment
-from jupyter_sky.base.requests.dag.graph import Data, TaskSpec
+from jupyter_sky.base.requests.dag.dag import Dag, Data, Task, TaskEnvironment, TaskOutput, TaskSpec
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.cells.cell_names import SHELL_NAMES
 from jupyter_sky.workflows.pipelines.model.command_cell import (

@@ -11,7 +11,7 @@ from typing import Any
 
 from jupyter_sky.base.clouds.on_premises_facts import LocalFacts
 from jupyter_sky.base.errors import SkyUsageError, suggest
-from jupyter_sky.base.requests.dag.graph import Data, Graph
+from jupyter_sky.base.requests.dag.dag import Data, Graph
 from jupyter_sky.base.translation import _
 from jupyter_sky.decisions.optimizer.constraints import Colocation
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph, RunTask

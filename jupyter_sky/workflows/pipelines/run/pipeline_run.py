@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -18,26 +17,25 @@ from jupyter_sky.base.concurrency import result_within
 from jupyter_sky.base.errors import SkyCancelled, SkyError, SkyRunTaken, SkyUsageError, suggest
 from jupyter_sky.base.remote.processes import is_alive
 from jupyter_sky.base.store.atomic_file import write_atomically
-from jupyter_sky.base.tables import Table
+from jupyter_sky.base.tables import Table, view_bundle
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.sessions.session import Session
-from jupyter_sky.workflows.pipelines.model.graph import RunGraph, attempt_name
-from jupyter_sky.workflows.pipelines.model.kept_results import RunResults
+from jupyter_sky.workflows.pipelines.model.graph import attempt_name
+from jupyter_sky.workflows.pipelines.model.kept_results import Claims, RunResults
 from jupyter_sky.workflows.pipelines.notebook.cell_runs import (
-    POLL_SECONDS,
     hourly_price,
     output_text,
 )
-from jupyter_sky.workflows.pipelines.run.claims import Claims
 from jupyter_sky.workflows.pipelines.run.controller import Controller
-from jupyter_sky.workflows.pipelines.run.export import describe_graph, write_graph
-from jupyter_sky.workflows.pipelines.run.journal import RunJournal
-from jupyter_sky.workflows.pipelines.run.live_view import view_bundle
+from jupyter_sky.workflows.pipelines.run.export import describe_graph, fill_notebook, write_graph
 from jupyter_sky.workflows.pipelines.run.run_report import (
     Replan,
     RunSnapshot,
     TaskReport,
     find_replans,
+    follow_changes,
+    reason_table,
+    run_reason,
     take_snapshot,
 )
 from jupyter_sky.workflows.pipelines.run.run_storage import needed_files, open_journal, open_kept
@@ -48,13 +46,9 @@ from jupyter_sky.workflows.pipelines.run.single_clouds import (
     read_saving,
 )
 from jupyter_sky.workflows.pipelines.run.state import (
-    TASK_CHANGES,
-    Event,
     Kind,
     Phase,
     RunState,
-    TaskState,
-    apply_event,
     fold,
 )
 from jupyter_sky.workflows.pipelines.run.stored_inputs import fetched
@@ -466,154 +460,8 @@ def register_view(view: Callable[[PipelineRun], Any]) -> None:
 
 # -- Changes of the tasks of a run, with the reasons for them -------------------------------------
 
-_TOLD = frozenset({Phase.RUNNING, Phase.DELAYED, *(one for one in Phase if one.is_final)})
-"""Phases that people follow."""
-
-
-def follow_changes(
-    journal: RunJournal, name: str, graph: RunGraph, is_done: Callable[[], bool]
-) -> Iterator[tuple[str, Phase | Kind, str]]:
-    """Yield the changes of tasks until the end: see `PipelineRun.changes`."""
-    changes, count = PhaseChanges(graph), 0
-    while True:
-        is_last = is_done()
-        events = journal.events(name, count)
-        count += len(events)
-        for event in events:
-            for replan in find_replans([event]):
-                yield name, event.kind, replan.text
-            for task_name, task in changes.read(event):
-                if task.phase in _TOLD:
-                    yield task_name, task.phase, _change_reason(task)
-        if is_last:
-            return
-        time.sleep(POLL_SECONDS)
-
-
-def _change_reason(task: TaskState) -> str:
-    if task.phase is Phase.RUNNING:
-        return task.why
-    if task.phase is Phase.SUCCEEDED:
-        return _("its result was kept") if task.stored else ""
-    return task.reason
-
-
-def run_reason(task: TaskState) -> str:
-    """Return why a task has run, or that its result was kept."""
-    return _("its result was kept") if task.stored else task.why
-
-
-def reason_table(name: str, state: RunState) -> Table:
-    """Return a table of the tasks of a run: what became of each, and why."""
-    rows = []
-    for each, task in state.tasks.items():
-        unkept = _("not kept: {why}").format(why=task.unkept) if task.unkept else ""
-        words = "; ".join(filter(None, (run_reason(task), unkept)))
-        rows.append((each, str(task.phase), words, f"${task.usd:.2f}"))
-    columns = (_("task"), _("state"), _("reason"), _("cost"))
-    return Table(_("Tasks of {name}").format(name=name), columns, tuple(rows))
-
 
 # -- Phases through which the tasks of a run go, as its events tell them one after the other ------
 
 
-class PhaseChanges:
-    """Reader of a run's events that notices which tasks they bring into another phase.
-
-    Its time grows with the number of events: one about a task changes that task alone; only those
-    about clusters and the whole run may change others.
-
-    Parameters
-    ----------
-    graph
-        Of the run.
-
-    Examples
-    --------
-    >>> from jupyter_sky.workflows.pipelines.run.state import Kind
-    >>> from jupyter_sky.workflows.pipelines.model.graph import RunTask
-    >>> changes = PhaseChanges(RunGraph([RunTask("a")]))
-    >>> [(name, str(task.phase)) for name, task in changes.read(Event(Kind.READY, "a"))]
-    [('a', 'looking up')]
-    """
-
-    def __init__(self, graph: RunGraph) -> None:
-        self.state = RunState.begin(graph)
-        self._phases = {name: task.phase for name, task in self.state.tasks.items()}
-        """Of the tasks that have not ended."""
-
-    def read(self, event: Event) -> list[tuple[str, TaskState]]:
-        """Take an event in; return the tasks whose phase it has changed."""
-        apply_event(self.state, event)
-        one = (event.subject,) if event.subject in self._phases else ()
-        return self._take_changed(one if event.kind in TASK_CHANGES else [*self._phases])
-
-    def _take_changed(self, names: Iterable[str]) -> list[tuple[str, TaskState]]:
-        changed: list[tuple[str, TaskState]] = []
-        for name in names:
-            task = self.state.tasks[name]
-            if task.phase is not self._phases[name]:
-                changed.append((name, task))
-                self._note(name, task.phase)
-        return changed
-
-    def _note(self, name: str, phase: Phase) -> None:
-        if phase.is_final:
-            del self._phases[name]
-        else:
-            self._phases[name] = phase
-
-
 # -- Notebook of a run, with the outputs of its cells ---------------------------------------------
-
-_UNRUN = (Phase.SKIPPED, Phase.CANCELLED, Phase.FAILED)
-
-
-def fill_notebook(
-    source: Mapping[str, Any],
-    cells: Mapping[str, int],
-    sweeps: Mapping[str, Sequence[str]],
-    states: Mapping[str, TaskState],
-    shown: Mapping[str, Sequence[dict[str, Any]]],
-) -> str:
-    """Return a notebook with the outputs of its tasks, as the text of its file.
-
-    Parameters
-    ----------
-    source
-        The notebook, in format 4.
-    cells
-        Number of the code cell of each task.
-    sweeps
-        Tasks of each cell that ``--map`` makes several of: the name of each is above its outputs.
-    states, shown
-        State and outputs of each task; of one that did not end well the reason follows them.
-    """
-    import nbformat
-
-    tasks: dict[int, list[str]] = {}
-    for name, number in cells.items():
-        tasks.setdefault(number, []).append(name)
-    swept = {name for names in sweeps.values() for name in names}
-    filled = copy.deepcopy(dict(source))
-    code = [cell for cell in filled["cells"] if cell["cell_type"] == "code"]
-    for number, cell in enumerate(code, 1):
-        cell["execution_count"] = None
-        cell["outputs"] = [
-            output
-            for name in tasks.get(number, [])
-            for output in _outputs(name, states[name], shown[name], name in swept)
-        ]
-    return f"{nbformat.writes(nbformat.from_dict(filled))}\n"
-
-
-def _outputs(
-    name: str, task: TaskState, shown: Sequence[dict[str, Any]], is_swept: bool
-) -> list[dict[str, Any]]:
-    outputs = list(shown)
-    if task.phase in _UNRUN:
-        words = f"{task.phase}: {task.reason}" if task.reason else str(task.phase)
-        outputs.append({"output_type": "stream", "name": "stderr", "text": f"{words}\n"})
-    if outputs and is_swept:
-        outputs.insert(0, {"output_type": "stream", "name": "stdout", "text": f"{name}:\n"})
-    return outputs

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jupyter_sky import clouds
 from jupyter_sky.base.clouds.register import find_facts
 from jupyter_sky.base.errors import SkyNoOffer
-from jupyter_sky.base.requests.dag.graph import Constant, Data, Edge, Graph, TaskSpec
+from jupyter_sky.base.requests.dag.dag import Constant, Data, Edge, Graph, TaskSpec
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.machines.provisioner.placement import (

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from jupyter_sky.base.errors import SkyError, SkyNoOffer, SkyNoPlan, SkyUsageError
-from jupyter_sky.base.requests.dag.graph import Graph
+from jupyter_sky.base.requests.dag.dag import Graph
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.quantities import format_duration
 from jupyter_sky.base.translation import _

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +11,31 @@ from jupyter_sky.base.requests.quantities import format_duration, format_elapsed
 from jupyter_sky.base.tables import Table
 from jupyter_sky.base.translation import _
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph
+from jupyter_sky.workflows.pipelines.notebook.cell_runs import (
+    POLL_SECONDS,
+)
+from jupyter_sky.workflows.pipelines.run.journal import RunJournal
 from jupyter_sky.workflows.pipelines.run.placing import read_offer
-from jupyter_sky.workflows.pipelines.run.single_clouds import Saving
-from jupyter_sky.workflows.pipelines.run.state import Event, Kind, Phase, RunState, fold
+from jupyter_sky.workflows.pipelines.run.single_clouds import (
+    Saving,
+)
+from jupyter_sky.workflows.pipelines.run.state import (
+    TASK_CHANGES,
+    Event,
+    Kind,
+    Phase,
+    RunState,
+    TaskState,
+    apply_event,
+    fold,
+)
 
 if TYPE_CHECKING:
     from jupyter_sky.decisions.optimizer.plan import Plan
+
+
+_TOLD = frozenset({Phase.RUNNING, Phase.DELAYED, *(one for one in Phase if one.is_final)})
+"""Phases that people follow."""
 
 _ENDS = (Kind.SUCCEEDED, Kind.FAILED, Kind.LOST, Kind.STOPPED)
 
@@ -305,3 +324,94 @@ def take_snapshot(
             "{count} of {all} tasks have failed, as --allow-failures lets them"
         ).format(count=tolerated, all=len(state.tasks))
     return RunSnapshot(state, reports, table, begun, until, headline)
+
+
+def follow_changes(
+    journal: RunJournal, name: str, graph: RunGraph, is_done: Callable[[], bool]
+) -> Iterator[tuple[str, Phase | Kind, str]]:
+    """Yield the changes of tasks until the end: see `PipelineRun.changes`."""
+    changes, count = PhaseChanges(graph), 0
+    while True:
+        is_last = is_done()
+        events = journal.events(name, count)
+        count += len(events)
+        for event in events:
+            for replan in find_replans([event]):
+                yield name, event.kind, replan.text
+            for task_name, task in changes.read(event):
+                if task.phase in _TOLD:
+                    yield task_name, task.phase, _change_reason(task)
+        if is_last:
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def _change_reason(task: TaskState) -> str:
+    if task.phase is Phase.RUNNING:
+        return task.why
+    if task.phase is Phase.SUCCEEDED:
+        return _("its result was kept") if task.stored else ""
+    return task.reason
+
+
+def run_reason(task: TaskState) -> str:
+    """Return why a task has run, or that its result was kept."""
+    return _("its result was kept") if task.stored else task.why
+
+
+def reason_table(name: str, state: RunState) -> Table:
+    """Return a table of the tasks of a run: what became of each, and why."""
+    rows = []
+    for each, task in state.tasks.items():
+        unkept = _("not kept: {why}").format(why=task.unkept) if task.unkept else ""
+        words = "; ".join(filter(None, (run_reason(task), unkept)))
+        rows.append((each, str(task.phase), words, f"${task.usd:.2f}"))
+    columns = (_("task"), _("state"), _("reason"), _("cost"))
+    return Table(_("Tasks of {name}").format(name=name), columns, tuple(rows))
+
+
+class PhaseChanges:
+    """Reader of a run's events that notices which tasks they bring into another phase.
+
+    Its time grows with the number of events: one about a task changes that task alone; only those
+    about clusters and the whole run may change others.
+
+    Parameters
+    ----------
+    graph
+        Of the run.
+
+    Examples
+    --------
+    >>> from jupyter_sky.workflows.pipelines.run.state import Kind
+    >>> from jupyter_sky.workflows.pipelines.model.graph import RunTask
+    >>> changes = PhaseChanges(RunGraph([RunTask("a")]))
+    >>> [(name, str(task.phase)) for name, task in changes.read(Event(Kind.READY, "a"))]
+    [('a', 'looking up')]
+    """
+
+    def __init__(self, graph: RunGraph) -> None:
+        self.state = RunState.begin(graph)
+        self._phases = {name: task.phase for name, task in self.state.tasks.items()}
+        """Of the tasks that have not ended."""
+
+    def read(self, event: Event) -> list[tuple[str, TaskState]]:
+        """Take an event in; return the tasks whose phase it has changed."""
+        apply_event(self.state, event)
+        one = (event.subject,) if event.subject in self._phases else ()
+        return self._take_changed(one if event.kind in TASK_CHANGES else [*self._phases])
+
+    def _take_changed(self, names: Iterable[str]) -> list[tuple[str, TaskState]]:
+        changed: list[tuple[str, TaskState]] = []
+        for name in names:
+            task = self.state.tasks[name]
+            if task.phase is not self._phases[name]:
+                changed.append((name, task))
+                self._note(name, task.phase)
+        return changed
+
+    def _note(self, name: str, phase: Phase) -> None:
+        if phase.is_final:
+            del self._phases[name]
+        else:
+            self._phases[name] = phase

@@ -7,10 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from jupyter_sky.base.clouds.on_premises_facts import LocalFacts
 from jupyter_sky.base.requests.cell_options.values import CellData
 from jupyter_sky.execution.files.stored_values import StoredValue
+from jupyter_sky.machines.storage.stores.places import place_of
+from jupyter_sky.machines.storage.stores.stores import open_store
 from jupyter_sky.machines.storage.stores.uri import StorageUri
 from jupyter_sky.workflows.pipelines.model.command_cell import FOLDER
+from jupyter_sky.workflows.pipelines.model.kept_results import TaskResult
 from jupyter_sky.workflows.pipelines.model.task_body import Address, TaskCell
 from jupyter_sky.workflows.pipelines.run import stored_value_node
 
@@ -87,3 +91,12 @@ def fetch_stored(values: Mapping[str, Any]) -> dict[str, Any]:
 def fetched(value: Any) -> Any:
     """Return a value; that of a handle is brought to this machine."""
     return value.fetch() if isinstance(value, StoredValue) else value
+
+
+def place_of_result(result: TaskResult) -> str:
+    """Return where the values of a result are: in a store, or here, where others get them from."""
+    stored = next(iter(result.handles.values()), None)
+    if stored is None:
+        return LocalFacts.name
+    uri = StorageUri.parse(stored["uri"])
+    return place_of(open_store(uri), uri)
