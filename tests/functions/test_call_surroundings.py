@@ -151,7 +151,7 @@ def child(leave):
 def send():
     try:
         one() >> pool
-    except sky.errors.SkyUsageError as error:
+    except sky.SkyUsageError as error:
         assert "forked" in str(error), error
         sys.exit(0)
     os._exit(3)

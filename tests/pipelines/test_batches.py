@@ -50,7 +50,10 @@ except sky.SkyError as error:
     assert notebook.run("run.logs('t5')").result == r"'task 5\n'"
     shown = notebook.run("print(run.logs('t7'))").stdout
     assert shown.startswith("task 7\n") and "ValueError: seven" in shown
-    cells = "len(sky.executor.session.current().store.runs(limit=1000))"
+    cells = (
+        "from jupyter_sky.execution.sessions import session as _own; "
+        "len(_own.current().store.runs(limit=1000))"
+    )
     assert int(notebook.run(f"import jupyter_sky.execution.sessions.session; {cells}").result) < 20
 
 
@@ -100,10 +103,10 @@ run = sky.resume("killed-batch").wait(120)
 @pytest.mark.parametrize(
     ("place", "when"),
     [
-        ("cell_runs.CellRuns.begin", "before"),
-        ("cell_runs.CellRuns.begin", "after"),
-        ("results.RunResults.together", "before"),
-        ("results.RunResults.together", "after"),
+        ("notebook.cell_runs.CellRuns.begin", "before"),
+        ("notebook.cell_runs.CellRuns.begin", "after"),
+        ("model.kept_results.RunResults.together", "before"),
+        ("model.kept_results.RunResults.together", "after"),
     ],
 )
 def test_a_controller_that_ends_beside_a_message_sends_it_once(
@@ -111,7 +114,7 @@ def test_a_controller_that_ends_beside_a_message_sends_it_once(
 ) -> None:
     notes = tmp_path / "notes.txt"
     name = f"ends-{place.rpartition('.')[2]}-{when}"
-    module, owner, method = place.split(".")
+    module, owner, method = place.rsplit(".", 2)
     ended = notebook.run(f"""
 from jupyter_sky.workflows.pipelines.{module} import {owner}
 whole = {owner}.{method}

@@ -158,7 +158,9 @@ def test_the_verb_shows_plans_and_runs(notebook: Notebook, tmp_path: Path) -> No
     cells = nbformat.read(out, as_version=4).cells
     assert cells[7]["outputs"][0]["text"] == "95\n"
     assert "95" in notebook.run("%sky pipeline logs verb cell8").stdout
-    listed = notebook.run("print(sky.api.pipelines.runs())").stdout
+    listed = notebook.run(
+        "from jupyter_sky.interfaces.api import pipelines as made; print(made.runs())"
+    ).stdout
     assert "verb" in listed and "7 succeeded" in listed
     assert "no run called vreb" in notebook.run("%sky pipeline resume vreb").evalue
     assert "is given twice" in notebook.run(f"%sky pipeline run {path} -p a=1 -p b=2").evalue

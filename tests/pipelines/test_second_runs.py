@@ -100,10 +100,12 @@ def test_a_part_runs_with_what_is_kept_of_the_rest(notebook: Notebook, tmp_path:
     out = tmp_path / "part.ipynb"
     ran = notebook.run(f"%sky pipeline run {file} --only total --name part -o {out}", 170)
     assert ran.status == "ok", ran.traceback
-    told = notebook.run("sky.api.pipelines.find('part').status()").result
+    told = notebook.run(
+        "from jupyter_sky.interfaces.api import pipelines as made; made.find('part').status()"
+    ).result
     assert told == "{'big': 'succeeded', 'total': 'succeeded'}"
     assert nbformat.read(out, 4).cells[3]["outputs"][0]["text"] == "scaled\n"
-    assert notebook.run("sky.api.pipelines.find('part').result('total')").result == "{'total': 7}"
+    assert notebook.run("made.find('part').result('total')").result == "{'total': 7}"
 
 
 def test_an_edit_while_it_runs_is_of_the_next_run(notebook: Notebook, tmp_path: Path) -> None:

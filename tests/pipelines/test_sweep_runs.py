@@ -51,7 +51,8 @@ def test_a_sweep_gathers_a_list_and_after_orders(notebook: Notebook, tmp_path: P
     assert ran.status == "ok", ran.traceback
     assert ran.stdout.index("note: succeeded") < ran.stdout.index("fit[rate=3,kind=a]: running")
     assert notebook.run(
-        "run = sky.api.pipelines.find('sweep'); run.result('fit', 'score')"
+        "from jupyter_sky.interfaces.api import pipelines as made; "
+        "run = made.find('sweep'); run.result('fit', 'score')"
     ).result == ("['a30', 'b30', 'a50', 'b50']")
     assert notebook.run("run.result('fit[rate=5,kind=a]')").result == "{'score': 'a50', 'seen': []}"
     assert notebook.run("run.result('best', 'top')").result == "'b50'"
@@ -102,7 +103,8 @@ def test_a_task_of_a_sweep_that_fails_leaves_the_others(notebook: Notebook, tmp_
     assert ran.status == "ok", ran.traceback
     assert "1 of 4 tasks have failed, as --allow-failures lets them" in ran.stdout, ran.stdout
     assert notebook.run(
-        "run = sky.api.pipelines.find('some'); run.result('whole'), run.result('part', 'share')"
+        "from jupyter_sky.interfaces.api import pipelines as made; "
+        "run = made.find('some'); run.result('whole'), run.result('part', 'share')"
     ).result == ("({'total': 11.5}, [0.5, None, 1.0])")
     assert "part[n=0] has given it nothing" in notebook.run("print(run.show())").stdout
     notebook.run("%sky down --all --yes")

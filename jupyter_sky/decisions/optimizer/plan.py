@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jupyter_sky.base.errors import SkyUsageError, suggest
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import _
+
+if TYPE_CHECKING:
+    from jupyter_sky.decisions.optimizer.solver.problem import Problem
 
 # -- Parts of a plan as values: tasks, transfers, certificate, reasons and alternatives -----------
 
@@ -223,6 +226,10 @@ class PlanQuestions:
         Returns another plan that avoids places.
     next_best
         Returns the next best plans, each different from all before it.
+    count_offers
+        Returns for each task the number of offers that it could take.
+    make_problem
+        Returns the problem as arrays, with which `optimizer.evaluate` judges any choice.
     """
 
     find_reasons: Callable[[Plan], tuple[Reason, ...]]
@@ -231,6 +238,8 @@ class PlanQuestions:
     replan: Callable[..., Plan]
     replan_without: Callable[..., Plan]
     next_best: Callable[[int, str, int], tuple[Plan, ...]]
+    count_offers: Callable[[], tuple[int, ...]]
+    make_problem: Callable[[], Problem]
 
 
 @dataclass(frozen=True)

@@ -194,6 +194,15 @@ class Planner:
             choice = other.solution.choice
         return tuple(found)
 
+    def count_offers(self) -> tuple[int, ...]:
+        """Return for each task the number of offers that it could take."""
+        builder = self.builder
+        return tuple(len(builder.pricer.price_task(spec)) for spec in builder.graph.tasks)
+
+    def make_problem(self) -> Problem:
+        """Return the problem of this plan as arrays."""
+        return self.builder.build(self.objective).problem
+
     # -- the answer ------------------------------------------------------------------------------
 
     def _make_plan(self, problem: Problem, solution: Solution, built: float) -> Plan:
@@ -235,6 +244,8 @@ class Planner:
                 self.replan,
                 self.replan_without,
                 self.next_best,
+                self.count_offers,
+                self.make_problem,
             ),
             deadline_h=self.objective.deadline_h,
         )

@@ -30,10 +30,10 @@ from jupyter_sky.decisions.optimizer.solver.problem import (
 )
 from jupyter_sky.knowledge.lifetimes.priors import Beliefs
 from jupyter_sky.knowledge.lifetimes.recomputation import Recompute, expected_runs
+from jupyter_sky.knowledge.tracker.quotas import current_quotas
 
 if TYPE_CHECKING:
     from jupyter_sky.knowledge.catalog import Catalog
-    from jupyter_sky.knowledge.tracker.quotas import current_quotas
 
 
 def plan(

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from jupyter_sky.base.requests.offers import Offer, Place, Price
 from jupyter_sky.knowledge.catalog.regions import Band
-from jupyter_sky.knowledge.tracker.blocks import Block
+from jupyter_sky.knowledge.tracker.blocks import Block, block_seconds
 from jupyter_sky.knowledge.tracker.estimates import Chance, Lifetime
 from jupyter_sky.knowledge.tracker.knowledge import Knowledge
 from jupyter_sky.knowledge.tracker.observations import CAUSES, KINDS, Observation
@@ -39,6 +39,7 @@ __all__ = [
     "Price",
     "Tracker",
     "block",
+    "block_seconds",
     "blocked",
     "chance",
     "clear",
