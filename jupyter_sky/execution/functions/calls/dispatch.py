@@ -43,7 +43,7 @@ from jupyter_sky.execution.functions.calls.tasks import (
 from jupyter_sky.execution.functions.images.specs import CANCEL_GRACE_SECONDS
 from jupyter_sky.execution.serialization.memory_files import read_file
 from jupyter_sky.execution.serialization.payload import Blob, Payload, has_blobs, join, unwrap, wrap
-from jupyter_sky.machines.engines.wire.messages import COUNTED_TYPES, Message
+from jupyter_sky.machines.engines.wire.messages import COUNTED_TYPES, JupyterMessage
 
 if TYPE_CHECKING:
     from jupyter_sky.machines.engines.client.connection import ClusterConnection
@@ -534,7 +534,7 @@ class ResultHandler:
     def __init__(self, dispatcher: TaskOwner) -> None:
         self.dispatcher = dispatcher
 
-    def handle(self, batch: SentBatch, reply: Message | Exception) -> None:
+    def handle(self, batch: SentBatch, reply: JupyterMessage | Exception) -> None:
         """Handle a reply to a batch, or the loss of its engine."""
         with self.dispatcher.lock:  # until the batch has been sent as a whole
             pass
@@ -566,7 +566,7 @@ class ResultHandler:
             __, reports = batch.held_results.popleft()
             self._process(batch, reports)
 
-    def show_output(self, batch: SentBatch, message: Message) -> None:
+    def show_output(self, batch: SentBatch, message: JupyterMessage) -> None:
         """Show an output of a batch, and process the results that have waited for it."""
         kind, content = message["header"]["msg_type"], message["content"]
         sink = batch.sink

@@ -24,11 +24,14 @@ import zmq
 from ipyparallel import error as ipp_error
 from ipyparallel.client.client import Client
 
-from jupyter_sky.machines.engines.wire.messages import NOTICE_MESSAGE, Content, Message
+from jupyter_sky.base.messages import Message
+from jupyter_sky.machines.engines.wire.data_requests import ServeMount
+from jupyter_sky.machines.engines.wire.engine_requests import Ping
+from jupyter_sky.machines.engines.wire.messages import NOTICE_MESSAGE, Content, JupyterMessage
 from jupyter_sky.machines.engines.wire.private_sockets import PrivateSockets, output_socket_name
 
-Sink = Callable[[Message], None]
-ReplyHandler = Callable[[Message | Exception], None]
+Sink = Callable[[JupyterMessage], None]
+ReplyHandler = Callable[[JupyterMessage | Exception], None]
 """Receives each reply of an engine to a command, or the error if none comes."""
 
 REPLY_TIMEOUT_SECONDS = 10.0
@@ -100,17 +103,23 @@ class DirectClient(Client):
         return ZmqLoop()
 
     def _setup_streams(self) -> None:
-        for name, handler in (
-            ("query", self._dispatch_single_reply),
-            ("control", self._dispatch_command_reply),
-            ("mux", self._dispatch_reply),
-            ("task", self._dispatch_reply),
-            ("broadcast", self._dispatch_reply),
-            ("iopub", self._dispatch_iopub),
-            ("notification", self._dispatch_notification),
+        """Receive from each socket; ipyparallel sends to what it calls their streams."""
+        self._query_stream: Any = self._query_socket
+        self._control_stream: Any = self._control_socket
+        self._mux_stream: Any = self._mux_socket
+        self._task_stream: Any = self._task_socket
+        self._broadcast_stream: Any = self._broadcast_socket
+        self._iopub_stream: Any = self._iopub_socket
+        self._notification_stream: Any = self._notification_socket
+        for source, handler in (
+            (self._query_socket, self._dispatch_single_reply),
+            (self._control_socket, self._dispatch_command_reply),
+            (self._mux_socket, self._dispatch_reply),
+            (self._task_socket, self._dispatch_reply),
+            (self._broadcast_socket, self._dispatch_reply),
+            (self._iopub_socket, self._dispatch_iopub),
+            (self._notification_socket, self._dispatch_notification),
         ):
-            source = getattr(self, f"_{name}_socket")
-            setattr(self, f"_{name}_stream", source)
             self._io_loop.on_recv(source, handler)
 
     # -- access to ipyparallel's private attributes, for this file alone ---------------------------
@@ -181,7 +190,7 @@ class DirectClient(Client):
                 self.forget_command(msg_id, msg["metadata"].get("engine", ""))
             handler(msg)
 
-    def _deserialize(self, parts: list[zmq.Frame]) -> Message | None:
+    def _deserialize(self, parts: list[zmq.Frame]) -> JupyterMessage | None:
         _, frames = self.session.feed_identities(parts, copy=False)
         try:
             return self.session.deserialize(frames, content=True, copy=False)  # type: ignore[arg-type]
@@ -205,10 +214,10 @@ class DirectClient(Client):
                 if output and not output.done():
                     output.set_result(None)
 
-    def _handle_execute_reply(self, msg: Message) -> None:
+    def _handle_execute_reply(self, msg: JupyterMessage) -> None:
         self._resolve_future(msg)
 
-    def _resolve_future(self, msg: Message) -> None:
+    def _resolve_future(self, msg: JupyterMessage) -> None:
         msg_id = msg["parent_header"]["msg_id"]
         self.outstanding.discard(msg_id)
         engine = msg["metadata"].get("engine")
@@ -294,32 +303,36 @@ class DirectClient(Client):
             self._io_loop.add_callback(lambda: self._handle_stranded_msgs(-1, engine))
         return msg_id
 
-    def send_mount_request(self, engine: str, content: Content) -> Future:
+    def send_mount_request(self, engine: str, request: ServeMount) -> Future[JupyterMessage]:
         """Send requests for a mounted dataset; its engine answers whatever its main thread does."""
         route = self.routes.get(engine)
-        return self._send(
-            route.commands if route else self._control_stream,  # type: ignore[attr-defined]
+        return self._send_request(
+            route.commands if route else self._control_stream,
             "sky_mount",
-            content=content,
+            content=request.encode(),
             ident=None if route else engine.encode(),
         )
 
+    def _send_request(self, *arguments: Any, **parts: Any) -> Any:
+        """Send a message; ipyparallel does not say that its future is one."""
+        return self._send(*arguments, **parts)
+
     def send_query(self, kind: str, content: Content | None = None) -> Future:
         """Send a request to the hub; return the future of its reply."""
-        return self._send(self._query_stream, kind, content=content or {})  # type: ignore[attr-defined]
+        return self._send_request(self._query_stream, kind, content=content or {})
 
     def send_abort(self, rank: int, msg_ids: list[str]) -> Future:
         """Request that an engine aborts cells that have not begun; ipyparallel's `abort` waits."""
-        return self._send(
-            self._control_stream,  # type: ignore[attr-defined]
+        return self._send_request(
+            self._control_stream,
             "abort_request",
             content={"msg_ids": msg_ids},
             ident=self._engines[rank].encode(),
         )
 
     def broadcast(
-        self, engines: Collection[str], kind: str, content: Content, buffers: Any
-    ) -> dict[str, Future]:
+        self, engines: Collection[str], kind: str, request: Message
+    ) -> dict[str, Future[JupyterMessage]]:
         """Send one message to several engines; return the future of each engine's reply.
 
         ipyparallel's `BroadcastView` sends pickled functions only, so its wire format is used here.
@@ -339,7 +352,8 @@ class DirectClient(Client):
             (future, *_) = self.create_message_futures(name, {**header, "msg_id": name})
             self._outstanding_dict[engine].add(name)
             futures[engine] = future
-        message = self.session.msg(kind, content, header=header, metadata=metadata)
+        message = self.session.msg(kind, request.encode(), header=header, metadata=metadata)
+        buffers = [*request.data] or None
         self.call_soon(lambda: self.session.send(self._broadcast_socket, message, buffers=buffers))
         return futures
 
@@ -369,7 +383,7 @@ class DirectClient(Client):
         stays.
         """
         route = self.run_in_loop(lambda: self._open_route(rank, ports))
-        answer = self.send_to_engine(engine, "sky_value", {"op": "ping"}, route=route)
+        answer = self.send_to_engine(engine, "sky_value", Ping().encode(), route=route)
         try:
             reply = answer.result(DIRECT_TIMEOUT_SECONDS)
         except FutureTimeout:
@@ -430,7 +444,7 @@ class DirectClient(Client):
         self._update_engines(engines)
         self._update_subscription()
 
-    def _register_engine(self, msg: Message) -> None:
+    def _register_engine(self, msg: JupyterMessage) -> None:
         super()._register_engine(msg)
         self._update_subscription()
 

@@ -11,7 +11,7 @@ import inspect
 import linecache
 import os
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from types import CodeType
 from typing import Any, NotRequired, TypedDict
 
@@ -87,7 +87,7 @@ def load_with_sources(sources: Sequence[CodeSource], stream: Any, *buffers: Any)
     return pickle.loads(stream, buffers=buffers)
 
 
-def register_sources(sources: Sequence[Mapping[str, Any]]) -> None:
+def register_sources(sources: Sequence[CodeSource]) -> None:
     """Make source lines that came from elsewhere known in this process."""
     for source in sources:
         filename = str(source["filename"])
