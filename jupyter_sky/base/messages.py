@@ -99,7 +99,7 @@ class Message:
             ) from None
 
     @property
-    def data(self) -> Buffers:
+    def attached(self) -> Buffers:
         """Bytes beside the JSON form."""
         return getattr(self, "buffers", ())
 

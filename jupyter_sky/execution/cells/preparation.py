@@ -18,6 +18,7 @@ from jupyter_sky.execution.clusters.cluster_request import Placement
 from jupyter_sky.execution.files import transfer
 from jupyter_sky.execution.files.transfer import RemoteValue
 from jupyter_sky.execution.files.transfer_progress import TransferReporter, format_size
+from jupyter_sky.machines.engines.wire.engine_requests import Bind
 from jupyter_sky.machines.services.requests import client_packages
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def prepare_engines(
         Whether packages that the cell imports are brought, too.
     """
     cluster, ranks, options = placement.cluster, placement.ranks, sending.options
+    cluster.connection.check_protocol()
     if options.sync:
         from jupyter_sky.execution.files.shared_files import share_files
 
@@ -66,7 +68,7 @@ def prepare_engines(
             _note_decision(name, decision, reporter)
     for name, parcel in sending.large.items():
         progress, policy = reporter.progress(name), sending.policy(name)
-        decisions = transfer.send_value(cluster, ranks, name, parcel, progress, policy)
+        decisions = transfer.send_value(cluster, ranks, name, parcel, progress, policy.get("auto"))
         if decisions == {"same"}:
             reporter.note(
                 _("{name} is there already ({nbytes}): not sent").format(
@@ -128,13 +130,13 @@ def _bind_handles(
                 _("-i {name}: it has no value for engine {rank}").format(name=name, rank=rank)
             )
         if value.cluster is cluster and value.rank == rank:
-            ask = {"name": name, "ref": value.ref, **policy}
-            decisions.add(cluster.connection.ask_engine(rank, "bind", **ask)["decision"])
+            bind = Bind(name, value.ref, policy.get("auto"))
+            decisions.add(cluster.connection.ask_engine(rank, bind).decision)
             continue
         parcel = transfer.Parcel.of(value.fetch(reporter.progress(name)), name)
         reporter.announce(name, parcel.nbytes, "to")
         decisions |= transfer.send_value(
-            cluster, [rank], name, parcel, reporter.progress(name), policy
+            cluster, [rank], name, parcel, reporter.progress(name), policy.get("auto")
         )
     return decisions
 

@@ -54,6 +54,7 @@ from jupyter_sky.execution.files.transfer import RemoteValue
 from jupyter_sky.execution.files.transfer_progress import TransferReporter
 from jupyter_sky.knowledge.catalog.price_origin import describe_origin
 from jupyter_sky.machines.engines.client.waits import wait_callback
+from jupyter_sky.machines.engines.wire.engine_requests import KeepResult
 from jupyter_sky.machines.provisioner import Report
 
 if TYPE_CHECKING:
@@ -789,7 +790,9 @@ class ResultCollector:
                     cluster, rank, _RESULT, described, trusted=self.trusted
                 )
             except SkyTransferError:  # it stays there, as values that are not sent at all do
-                described = cluster.connection.ask_engine(rank, "result", cell=self.cell.number)
+                described = cluster.connection.ask_engine(
+                    rank, KeepResult(self.cell.number)
+                ).described
         return RemoteValue(cluster, rank, _RESULT, described, self.trusted)
 
 

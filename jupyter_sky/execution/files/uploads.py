@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests.cell_options.values import CellUpload
@@ -17,6 +17,7 @@ from jupyter_sky.clouds.launches.launch_support import runs_here
 from jupyter_sky.execution.clusters.cluster_place import place_of_cluster
 from jupyter_sky.execution.clusters.engine_worker import EngineWorker, RelayWorker, Report
 from jupyter_sky.execution.files.transfer_progress import TransferReporter
+from jupyter_sky.machines.engines.wire.data_requests import ChangedFiles, FindChanged, Remember
 from jupyter_sky.machines.storage.datasets.data import usage_memory
 from jupyter_sky.machines.storage.stores.access import Access
 from jupyter_sky.machines.storage.stores.delegation import delegate
@@ -99,7 +100,7 @@ def remember_files(targets: Sequence[UploadTarget], placement: Placement) -> Non
     """Let engines remember the files at the paths of ``--out``, before the cell runs."""
     for target in targets:
         for rank in placement.ranks:
-            _ask(placement, rank, "remember", path=target.option.path)
+            placement.cluster.connection.ask_engine(rank, Remember(target.option.path))
 
 
 def upload_new_files(
@@ -118,10 +119,10 @@ def upload_new_files(
     for target in targets:
         seen: set[str] = set()
         for rank in placement.ranks:
-            found = _ask(placement, rank, "changed", path=target.option.path)
-            if found["machine"] in seen:
+            found = placement.cluster.connection.ask_engine(rank, FindChanged(target.option.path))
+            if found.machine in seen:
                 continue
-            seen.add(found["machine"])
+            seen.add(found.machine)
             several = len(placement.ranks) > 1 and not runs_here(placement.row.cloud)
             _upload(target, placement, rank, found, f"{rank}/" if several else "", reporter)
 
@@ -130,13 +131,13 @@ def _upload(
     target: UploadTarget,
     placement: Placement,
     rank: int,
-    found: Mapping[str, Any],
+    found: ChangedFiles,
     prefix: str,
     reporter: TransferReporter,
 ) -> None:
-    path, files = target.option.path, found["files"]
+    path, files = target.option.path, found.files
     if not files:
-        reporter.note(_nothing_new(path, found["count"]))
+        reporter.note(_nothing_new(path, found.count))
         return
     items = [
         TransferItem(StoredObject(name, size, version), _key(target.uri, name, prefix, found))
@@ -147,7 +148,7 @@ def _upload(
     show = reporter.progress(_("{path} to {uri}").format(path=path, uri=target.uri))
     transfer = Transfer(
         EngineFiles(  # type: ignore[arg-type]
-            PurePosixPath(found["root"]), {item.source.key: item.source for item in items}
+            PurePosixPath(found.root), {item.source.key: item.source for item in items}
         ),
         target.store,
         items,
@@ -202,7 +203,7 @@ def book_upload(
     placement.cluster.store.add_other_cost(row.id, what, charge.usd, time.time())
 
 
-def _key(uri: StorageUri, name: str, prefix: str, found: Mapping[str, Any]) -> str:
+def _key(uri: StorageUri, name: str, prefix: str, found: ChangedFiles) -> str:
     """Return the key of a file in the target; an engine cannot name one outside of it."""
     if reason := path_error(name):
         raise SkyStorageError(
@@ -210,7 +211,7 @@ def _key(uri: StorageUri, name: str, prefix: str, found: Mapping[str, Any]) -> s
                 name=name, uri=uri, reason=reason
             )
         )
-    if found["is_file"] and not uri.is_folder and not prefix:
+    if found.is_file and not uri.is_folder and not prefix:
         return uri.key
     return uri.child(prefix + name).key
 
@@ -230,10 +231,6 @@ def choose_worker(
             return partial(RelayWorker, link=link, rank=rank), store
         store = delegated
     return partial(EngineWorker, link=link, rank=rank), store
-
-
-def _ask(placement: Placement, rank: int, step: str, **content: Any) -> dict[str, Any]:
-    return placement.cluster.connection.ask_engine(rank, "data", step=step, **content)
 
 
 def check_target_paths(targets: Sequence[UploadTarget], cloud: str) -> None:

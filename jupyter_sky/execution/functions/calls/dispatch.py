@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 from jupyter_sky.base.errors import SkyClusterLost, SkyError, SkyTaskLost
+from jupyter_sky.base.messages import Receiver, handles
 from jupyter_sky.base.requests.resources import format_elapsed
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.functions.calls.call_durations import CallDurations
@@ -41,8 +42,29 @@ from jupyter_sky.execution.functions.calls.tasks import (
     remote_exception,
 )
 from jupyter_sky.execution.functions.images.specs import CANCEL_GRACE_SECONDS
+from jupyter_sky.execution.functions.node.messages import (
+    Command,
+    Consumed,
+    Failed,
+    Feed,
+    InputConsumed,
+    Item,
+    MissingPart,
+    OpenPool,
+    ProcessLost,
+    ReleaseFiles,
+    Returned,
+    Saved,
+    StopCalls,
+    StreamBegun,
+    StreamEnded,
+    StreamUnread,
+    Value,
+    Values,
+)
 from jupyter_sky.execution.serialization.memory_files import read_file
 from jupyter_sky.execution.serialization.payload import Blob, Payload, has_blobs, join, unwrap, wrap
+from jupyter_sky.machines.engines.wire.controller_requests import Kill, ListEngines
 from jupyter_sky.machines.engines.wire.messages import COUNTED_TYPES, JupyterMessage
 
 if TYPE_CHECKING:
@@ -200,10 +222,10 @@ class Dispatcher:
 
     def _send_batch(self, batch: SentBatch) -> None:
         node, context = batch.node, self.describe(batch.node)
-        commands: list[tuple] = []
+        commands: list[Command] = []
         if node.sent_context != (node.engine, context):
             node.sent_context = (node.engine, context)
-            commands.append(("open", context))
+            commands.append(OpenPool(context))
         commands.append(batch.command(context["pool"]))
         tasks = list(batch.tasks.values())
         for task in tasks:
@@ -212,7 +234,7 @@ class Dispatcher:
         client = node.connection.client
         batch.id = client.send_command(
             node.engine,
-            wrap(commands),
+            wrap([command.to_tuple() for command in commands]),
             lambda reply: self.results.handle(batch, reply),
             lambda message: self.results.show_output(batch, message),
             {"run": journal_name(context["pool"]), "rank": node.rank},
@@ -225,10 +247,10 @@ class Dispatcher:
                 feed = self._feed(batch, task, stream_sender.number)
                 stream_sender.join((batch.id, task.key), feed)
 
-    def send_command(self, node: PoolNode, engine: str, command: tuple) -> None:
+    def send_command(self, node: PoolNode, engine: str, command: Command) -> None:
         """Send a command to a node, unless its engine is another by now."""
         if engine and engine == node.engine:
-            node.connection.client.send_command(engine, wrap([command]))
+            node.connection.client.send_command(engine, wrap([command.to_tuple()]))
 
     def _feed(
         self, batch: SentBatch, task: CallTask, number: int
@@ -240,7 +262,7 @@ class Dispatcher:
         def send() -> None:
             items = [unsent.popleft() for __ in range(len(unsent))]
             if items:
-                self.send_command(batch.node, engine, ("feed", batch.id, task.key, number, items))
+                self.send_command(batch.node, engine, Feed(batch.id, task.key, number, items))
 
         def feed(item: tuple[str, Any]) -> None:
             unsent.append(item)
@@ -372,7 +394,7 @@ class Dispatcher:
             batch.stop_request = StopRequest(why, time.monotonic(), frozenset(keys))
         else:
             batch.stop_request = replace(earlier, keys=earlier.keys.union(keys))
-        self.send_command(node, node.engine, ("stop", batch.id, keys, why))
+        self.send_command(node, node.engine, StopCalls(batch.id, keys, why))
         self.timeouts.watch(batch)
 
     def abandon_batch(self, batch: SentBatch, why: str) -> None:
@@ -451,7 +473,7 @@ def restart_engine(
             client = node.connection.client
             if client.engines_by_rank.get(node.cluster_rank) == engine:  # and not the next one
                 ranks = [node.cluster_rank]
-                node.connection.ask_controller("kill", run=None, ranks=ranks, why=why)
+                node.connection.ask_controller(Kill(None, ranks, why))
             until = time.monotonic() + KILL_SECONDS
             while (
                 client.engines_by_rank.get(node.cluster_rank) == engine and time.monotonic() < until
@@ -509,7 +531,7 @@ class TaskOwner(Protocol):
     def note_unread(self, task: CallTask) -> None:
         """Note a stream whose node waits for its reader; say so if calls wait for a node."""
 
-    def send_command(self, node: PoolNode, engine: str, command: tuple) -> None:
+    def send_command(self, node: PoolNode, engine: str, command: Command) -> None:
         """Send a command to a node, unless its engine is another by now."""
 
     def fetch_blob(self, node: PoolNode, task: CallTask, name: str, /) -> None:
@@ -522,7 +544,7 @@ class TaskOwner(Protocol):
         """Handle the loss of an engine: requeue its replayable tasks, fail the others."""
 
 
-class ResultHandler:
+class ResultHandler(Receiver):
     """Handler of the messages of nodes, in the thread of the client.
 
     Parameters
@@ -580,9 +602,9 @@ class ResultHandler:
         self.release_held(batch, batch.printed)
 
     def _process(self, batch: SentBatch, reports: list[tuple]) -> None:
-        for kind, *arguments in reports:
+        for values in reports:
             try:
-                getattr(self, f"_on_{kind}")(batch, *arguments)
+                self.dispatch(self.from_tuple(values), batch)
             except Exception:  # one result must not hold up the others
                 _log.exception("a report of a node could not be processed")
         if batch.is_final and not batch.held_results:
@@ -590,13 +612,14 @@ class ResultHandler:
                 self.dispatcher.finish_batch(batch)
                 self.dispatcher.dispatch()
 
-    def _on_values(
-        self, batch: SentBatch, keys: list[int], values: list[Any], seconds: list[float]
-    ) -> None:
+    @handles(Values)
+    def _take_values(self, report: Values, batch: SentBatch) -> None:
         """Take results that are numbers and short texts."""
-        self.dispatcher.finish_values(batch, keys, values, seconds)
+        self.dispatcher.finish_values(batch, report.keys, report.values, report.seconds)
 
-    def _on_value(self, batch: SentBatch, key: int, payload: Payload, seconds: float) -> None:
+    @handles(Value)
+    def _take_value(self, report: Value, batch: SentBatch) -> None:
+        key, payload, seconds = report.key, report.payload, report.seconds
         if not self._set_value(batch, key, payload, seconds):
             task = self.dispatcher.finish_task(batch, key, seconds)
             if task is not None:
@@ -604,7 +627,7 @@ class ResultHandler:
         if has_blobs(payload):
             files = [part.file for part in payload if isinstance(part, Blob) and part.file]
             node, descriptors = batch.node, [file.descriptor for file in files]
-            self.dispatcher.send_command(node, node.engine, ("release", descriptors))
+            self.dispatcher.send_command(node, node.engine, ReleaseFiles(descriptors))
 
     def _set_value(self, batch: SentBatch, key: int, payload: Payload, seconds: float) -> bool:
         """Set the result of a call without a task; return False if it needs one."""
@@ -630,10 +653,10 @@ class ResultHandler:
             )
             task.future.fail(_chained(SkyError(text), error))
 
-    def _on_error(
-        self, batch: SentBatch, key: int, failure: dict[str, Any], seconds: float
-    ) -> None:
-        task = self.dispatcher.finish_task(batch, key, seconds)
+    @handles(Failed)
+    def _take_error(self, report: Failed, batch: SentBatch) -> None:
+        failure = report.failure
+        task = self.dispatcher.finish_task(batch, report.key, report.seconds)
         if failure.get("stuck"):
             self.dispatcher.kill_engine(batch, task, failure["stopped"])
         if task is None or (failure["stopped"] and task.future.done() and task.stream is None):
@@ -665,14 +688,16 @@ class ResultHandler:
         else:
             task.future.fail(error)
 
-    def _on_stream(self, batch: SentBatch, key: int) -> None:
+    @handles(StreamBegun)
+    def _open_stream(self, report: StreamBegun, batch: SentBatch) -> None:
+        key = report.key
         task = batch.task(key)
         assert task is not None
         node, engine = batch.node, batch.node.engine
         is_first = task.stream is None
         buffer = task.stream = task.stream or ItemBuffer()
         buffer.on_consumed = lambda count: self.dispatcher.send_command(
-            node, engine, ("consumed", batch.id, key, count)
+            node, engine, Consumed(batch.id, key, count)
         )
         buffer.on_close = lambda: self.dispatcher.stop(batch, [key], "close")
         if not is_first:  # it goes on, from another node
@@ -688,42 +713,49 @@ class ResultHandler:
             stream.close()
         future.resolve(stream)
 
-    def _on_item(self, batch: SentBatch, key: int, data: bytes) -> None:
-        task = batch.tasks.get(key)
+    @handles(Item)
+    def _take_item(self, report: Item, batch: SentBatch) -> None:
+        task = batch.tasks.get(report.key)
         if task is None or task.stream is None:
             return
         if task.stream.is_repeated():
             task.stream.on_consumed(1)
         else:
-            task.stream.add([join((data,), _no_blob)])
+            task.stream.add([join((report.data,), _no_blob)])
 
-    def _on_unread(self, batch: SentBatch, key: int) -> None:
-        task = batch.tasks.get(key)
+    @handles(StreamUnread)
+    def _note_unread(self, report: StreamUnread, batch: SentBatch) -> None:
+        task = batch.tasks.get(report.key)
         if task is not None and task.stream is not None and not task.stream.empty():
             task.stream.unread_on = batch.node.rank
             self.dispatcher.note_unread(task)
 
-    def _on_saved(self, batch: SentBatch, key: int, state: str, name: str, data: bytes) -> None:
+    @handles(Saved)
+    def _keep_save(self, report: Saved, batch: SentBatch) -> None:
         """Keep a save of a call; one of a node that was given up comes too late."""
-        task = batch.tasks.get(key)
+        task = batch.tasks.get(report.key)
         if task is not None and task.recovery is not None:
-            task.recovery.take(state, name, data)
+            task.recovery.take(report.state, report.name, report.data)
             task.losses.clear()
             if batch.node.recalls_saved and task.is_saved:
-                self.dispatcher.groups.recall(batch, key)
+                self.dispatcher.groups.recall(batch, report.key)
 
-    def _on_end(self, batch: SentBatch, key: int, seconds: float) -> None:
-        task = self.dispatcher.finish_task(batch, key)
+    @handles(StreamEnded)
+    def _end_stream(self, report: StreamEnded, batch: SentBatch) -> None:
+        task = self.dispatcher.finish_task(batch, report.key)
         if task is not None and task.stream is not None:
             task.stream.finish("end")
 
-    def _on_input_consumed(self, batch: SentBatch, key: int, number: int, count: int) -> None:
-        if task := batch.tasks.get(key):
+    @handles(InputConsumed)
+    def _acknowledge(self, report: InputConsumed, batch: SentBatch) -> None:
+        if task := batch.tasks.get(report.key):
             for stream_sender in task.packed.stream_senders:
-                if stream_sender.number == number:
-                    stream_sender.acknowledge((batch.id, key), count)
+                if stream_sender.number == report.number:
+                    stream_sender.acknowledge((batch.id, report.key), report.count)
 
-    def _on_returned(self, batch: SentBatch, keys: list[int]) -> None:
+    @handles(Returned)
+    def _requeue(self, report: Returned, batch: SentBatch) -> None:
+        keys = report.keys
         with self.dispatcher.lock:
             plain = batch.take_unstarted(keys)
         tasks = [task for key in keys if (task := self.dispatcher.finish_task(batch, key))]
@@ -731,15 +763,17 @@ class ResultHandler:
             task.attempts -= 1
         self.dispatcher.requeue(tasks if plain is None else [plain, *tasks])
 
-    def _on_missing(self, batch: SentBatch, key: int, name: str) -> None:
-        if task := self.dispatcher.finish_task(batch, key):
+    @handles(MissingPart)
+    def _send_missing(self, report: MissingPart, batch: SentBatch) -> None:
+        if task := self.dispatcher.finish_task(batch, report.key):
             task.attempts -= 1
-            self.dispatcher.fetch_blob(batch.node, task, name)
+            self.dispatcher.fetch_blob(batch.node, task, report.name)
 
-    def _on_lost(self, batch: SentBatch, key: int, why: str) -> None:
+    @handles(ProcessLost)
+    def _take_loss(self, report: ProcessLost, batch: SentBatch) -> None:
         """Handle the death of the process of a single call."""
-        if task := self.dispatcher.finish_task(batch, key):
-            self.dispatcher.on_task_lost(task, batch.node, why, at_fault=True)
+        if task := self.dispatcher.finish_task(batch, report.key):
+            self.dispatcher.on_task_lost(task, batch.node, report.why, at_fault=True)
 
 
 def _nbytes(segment: Any) -> int:
@@ -844,7 +878,7 @@ class TimeoutMonitor:
         if node.executor != "main":
             return True
         try:
-            engines = node.connection.ask_controller("engines")["engines"]
+            engines = node.connection.ask_controller(ListEngines()).engines
         except SkyError:
             return False
         running = next((e["running"] for e in engines if e["rank"] == node.cluster_rank), None)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from jupyter_sky.execution.functions.calls.gathered_calls import PlainCalls
 from jupyter_sky.execution.functions.calls.tasks import CallTask, StopReason
+from jupyter_sky.execution.functions.node.messages import Command, RunCalls, RunPlainCalls
 
 if TYPE_CHECKING:
     from jupyter_sky.base.errors import SkyError
@@ -187,12 +188,12 @@ class SentBatch:
             return cls(node, {}, calls, set(calls.keys), count=calls.count)
         return cls(node, {task.key: task for task in calls}, count=len(calls))
 
-    def command(self, pool: str) -> tuple:
+    def command(self, pool: str) -> Command:
         """Return the command that has a node run the calls."""
         if self.plain is not None:
             plain = self.plain
             arguments = plain.arguments()
-            return ("plain_calls", pool, plain.timeout, plain.function, plain.keys, arguments)
+            return RunPlainCalls(pool, plain.timeout, plain.function, plain.keys, arguments)
         calls = [
             (
                 t.key,
@@ -205,7 +206,7 @@ class SentBatch:
             )
             for t in self.tasks.values()
         ]
-        return ("calls", pool, calls)
+        return RunCalls(pool, calls)
 
     @property
     def open_count(self) -> int:

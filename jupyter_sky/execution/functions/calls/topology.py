@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
 from jupyter_sky.machines.engines.node.instance import InstanceInfo, Peer
+from jupyter_sky.machines.engines.wire.controller_requests import FindSharedState, SharedStateReply
 
 if TYPE_CHECKING:
     from jupyter_sky.execution.clusters.cluster import ClusterHandle
@@ -42,37 +43,37 @@ def topology(pool: PoolFacts, rank: int) -> dict[str, Any]:
     """Return the facts of a pool that are sent to the engine of a rank."""
     ranks, shared = sorted({*pool.ranks, rank}), shared_state_endpoint(pool.cluster)
     offer = pool.cluster.row.offer
-    addresses = _addresses(pool, shared["head_addr"])
+    addresses = _addresses(pool, shared.head_addr)
     info = InstanceInfo(
         node=ranks.index(rank),
         total_nodes=len(ranks),
-        head_addr=shared["head_addr"],
-        head_port=shared["head_port"],
+        head_addr=shared.head_addr,
+        head_port=shared.head_port,
         job_id=pool.id,
         accelerator=offer.get("gpu") or "",
         accelerators=offer.get("gpu_count") or 0,
         peers=tuple(Peer(node, addresses[peer]) for node, peer in enumerate(ranks)),
         workers_per_node=pool.worker.concurrency,
     )
-    is_on_head = addresses[rank] == shared["head_addr"]
+    is_on_head = addresses[rank] == shared.head_addr
     return {
         "node": info.node,
         "instance": asdict(info),
         "shared_state": {
-            "url": shared["local_url" if is_on_head else "remote_url"],
-            "key": shared["key"],
+            "url": shared.local_url if is_on_head else shared.remote_url,
+            "key": shared.key,
         },
         "facts": {**pool.facts},
     }
 
 
-_ENDPOINTS: WeakKeyDictionary[ClusterHandle, dict[str, Any]] = WeakKeyDictionary()
+_ENDPOINTS: WeakKeyDictionary[ClusterHandle, SharedStateReply] = WeakKeyDictionary()
 
 
-def shared_state_endpoint(cluster: ClusterHandle) -> dict[str, Any]:
+def shared_state_endpoint(cluster: ClusterHandle) -> SharedStateReply:
     """Return the endpoint of a cluster's shared state and its rendezvous ports; asked once."""
     if cluster not in _ENDPOINTS:
-        _ENDPOINTS[cluster] = cluster.connection.ask_controller("shared_state")
+        _ENDPOINTS[cluster] = cluster.connection.ask_controller(FindSharedState())
     return _ENDPOINTS[cluster]
 
 

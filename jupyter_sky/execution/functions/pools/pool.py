@@ -35,6 +35,7 @@ from jupyter_sky.execution.functions.calls.output import OutputSink
 from jupyter_sky.execution.functions.calls.tasks import RemoteFuture, StopReason
 from jupyter_sky.execution.functions.calls.topology import shared_state_endpoint, topology
 from jupyter_sky.execution.functions.images.specs import Nodes, NodeSpec, Worker
+from jupyter_sky.execution.functions.node.messages import ClosePool
 from jupyter_sky.execution.functions.pools.dask_node import (
     running_dask,
     start_scheduler,
@@ -432,7 +433,7 @@ class Pool(CallMethods):
             return
         if not cluster.connection.is_lost:
             for node in self.members.nodes_of(cluster):
-                self._dispatcher.send_command(node, node.engine, ("close", self.id))
+                self._dispatcher.send_command(node, node.engine, ClosePool(self.id))
 
     def __enter__(self) -> Pool:
         return self

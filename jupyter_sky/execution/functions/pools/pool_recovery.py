@@ -57,6 +57,7 @@ from jupyter_sky.knowledge.lifetimes.observations import Happening, find_latest
 from jupyter_sky.knowledge.lifetimes.recovery import IndexStrategy, Situation
 from jupyter_sky.knowledge.tracker.blocks import blocked
 from jupyter_sky.knowledge.tracker.observations import Observation
+from jupyter_sky.machines.engines.wire.controller_requests import FindSharedState
 
 if TYPE_CHECKING:
     from jupyter_sky.base.store.rows import ClusterId
@@ -632,9 +633,9 @@ class StateReplica:
             if cluster.connection.is_lost:
                 return
             answer = cluster.connection.ask_controller(
-                "shared_state", timeout=REPLY_SECONDS, wait_reconnect=False
+                FindSharedState(), REPLY_SECONDS, wait_reconnect=False
             )
-            if not answer["is_used"]:
+            if not answer.is_used:
                 return
             order = {"kind": "pool", "name": "", "op": "copy", "since": self._revision}
             __, frames = self._client(cluster).ask({**order, "move": move}, ())

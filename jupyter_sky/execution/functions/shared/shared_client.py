@@ -67,9 +67,9 @@ def notebook_endpoint(cluster: ClusterHandle) -> dict[str, str]:
     """Return the endpoint at which this notebook reaches a cluster's shared state."""
     endpoint, tunnel = shared_state_endpoint(cluster), cluster.tunnel
     if tunnel is None:
-        return {"url": endpoint["local_url"], "key": endpoint["key"]}
-    port = tunnel.forward(int(endpoint["local_url"].rpartition(":")[2]))
-    return {"url": f"tcp://127.0.0.1:{port}", "key": endpoint["key"]}
+        return {"url": endpoint.local_url, "key": endpoint.key}
+    port = tunnel.forward(int(endpoint.local_url.rpartition(":")[2]))
+    return {"url": f"tcp://127.0.0.1:{port}", "key": endpoint.key}
 
 
 _local = threading.local()

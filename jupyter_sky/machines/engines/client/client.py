@@ -353,7 +353,7 @@ class DirectClient(Client):
             self._outstanding_dict[engine].add(name)
             futures[engine] = future
         message = self.session.msg(kind, request.encode(), header=header, metadata=metadata)
-        buffers = [*request.data] or None
+        buffers: Any = request.attached or None
         self.call_soon(lambda: self.session.send(self._broadcast_socket, message, buffers=buffers))
         return futures
 

@@ -290,7 +290,7 @@ class ClusterConnection:
             client.sinks[header["msg_id"]] = sink
         engine = self._ident(rank).decode()
         future = client.send_to_engine(
-            engine, "sky_value", request.encode(), header=header, buffers=request.data or None
+            engine, "sky_value", request.encode(), header=header, buffers=request.attached or None
         )
         if not isinstance(request, INTERNAL_REQUESTS):
             self.use.record_until_done("variables", future)

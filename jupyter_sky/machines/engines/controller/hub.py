@@ -105,7 +105,7 @@ class SkyHub(_Hub):
         try:
             self.drain()
             reply = self.controller.handle_request(message["content"])
-            content, buffers = reply.encode(), reply.data
+            content, buffers = reply.encode(), reply.attached
         except Exception as error:
             self.log.error("bad request", exc_info=True)
             content, buffers = {"failed": f"{type(error).__name__}: {error}"}, ()

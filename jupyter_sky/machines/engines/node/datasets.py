@@ -90,7 +90,7 @@ class EngineDatasets(Receiver):
 
     @handles(ReadPart)
     def _read_part(self, request: ReadPart) -> PieceReply:
-        return PieceReply((read_file_part(decode_request(request.request)),))
+        return PieceReply((memoryview(read_file_part(decode_request(request.request))),))
 
     # -- data to this machine --------------------------------------------------------------------
 

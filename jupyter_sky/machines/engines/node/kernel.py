@@ -266,7 +266,7 @@ class SkyKernel(Base):
                     answer = self.engine_namespace.handle_request(
                         content, parent.get("buffers", ())
                     )
-            reply, buffers = {**answer.encode(), "status": "ok"}, answer.data
+            reply, buffers = {**answer.encode(), "status": "ok"}, answer.attached
         except Exception as error:
             reply = {"status": "error", "ename": type(error).__name__, "evalue": str(error)}
         self.session.send(

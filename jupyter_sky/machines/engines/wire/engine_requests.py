@@ -247,7 +247,7 @@ class MissingPackages(EngineRequest[MissingPackagesReply], op="lacking"):
 class PlatformReply(Message):
     """Fields of `jupyter_sky.machines.engines.node.platforms.Platform`."""
 
-    platform: Sequence[str | Sequence[str]]
+    platform: tuple[str, str, str, str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
