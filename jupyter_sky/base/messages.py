@@ -52,7 +52,7 @@ class Message:
     ----------
     op : str
         Name on the wire; replies have none.
-    tag : str
+    op_key : str
         Key of the name in the JSON form.
     envelope : dict
         Constant items of the JSON form.
@@ -60,7 +60,7 @@ class Message:
 
     __slots__ = ()
     op: ClassVar[str] = ""
-    tag: ClassVar[str] = "op"
+    op_key: ClassVar[str] = "op"
     envelope: ClassVar[Mapping[str, str | int]] = {}
 
     def __init_subclass__(cls, op: str = "") -> None:
@@ -70,7 +70,7 @@ class Message:
 
     def encode(self) -> Content:
         """Return the JSON form: name, and fields that differ from their default."""
-        content: Content = {**self.envelope, self.tag: self.op} if self.op else {}
+        content: Content = {**self.envelope, self.op_key: self.op} if self.op else {}
         for name, default in _layout(type(self)).defaults:
             value = getattr(self, name)
             if value is not default and (default is MISSING or value != default):
@@ -215,9 +215,11 @@ class Receiver:
         return found
 
     @classmethod
-    def decode(cls, content: Mapping[str, Any], buffers: Buffers = (), tag: str = "op") -> Message:
+    def decode(
+        cls, content: Mapping[str, Any], buffers: Buffers = (), op_key: str = "op"
+    ) -> Message:
         """Return the message of a JSON form."""
-        return cls.kind(str(content.get(tag))).decode(content, buffers)
+        return cls.kind(str(content.get(op_key))).decode(content, buffers)
 
     @classmethod
     def from_tuple(cls, values: Sequence[Any]) -> Message:

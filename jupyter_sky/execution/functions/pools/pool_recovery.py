@@ -45,6 +45,7 @@ from jupyter_sky.execution.functions.pools.replacement import (
     ranks_to_replace,
     retry_delay,
 )
+from jupyter_sky.execution.functions.shared.messages import CopyState, LoadState
 from jupyter_sky.execution.functions.shared.shared_client import (
     STANDALONE,
     RemoteClient,
@@ -637,8 +638,8 @@ class StateReplica:
             )
             if not answer.is_used:
                 return
-            order = {"kind": "pool", "name": "", "op": "copy", "since": self._revision}
-            __, frames = self._client(cluster).ask({**order, "move": move}, ())
+            order = CopyState("pool", "", self._revision, move)
+            __, frames = self._client(cluster).ask(order, ())
             if frames and sum(map(len, frames)) <= MAX_COPY_BYTES:
                 self._copy, self._revision = frames, json.loads(frames[0])["revision"]
 
@@ -647,7 +648,7 @@ class StateReplica:
         self.copy(old, move=True)
         with self._lock:
             if self._copy:
-                self._client(new).ask({"kind": "pool", "name": "", "op": "load"}, self._copy)
+                self._client(new).ask(LoadState("pool", ""), self._copy)
 
     def _client(self, cluster: ClusterHandle) -> RemoteClient:
         if cluster not in self._clients:

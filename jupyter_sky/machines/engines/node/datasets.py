@@ -86,7 +86,7 @@ class EngineDatasets(Receiver):
 
     def handle_request(self, content: Content, buffers: Buffers = ()) -> Message:
         """Return the reply to one step of the notebook."""
-        return self.dispatch(self.decode(content, buffers, tag=DataRequest.tag))
+        return self.dispatch(self.decode(content, buffers, op_key=DataRequest.op_key))
 
     @handles(ReadPart)
     def _read_part(self, request: ReadPart) -> PieceReply:

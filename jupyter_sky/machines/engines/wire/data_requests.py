@@ -18,7 +18,7 @@ class DataRequest(EngineRequest[ReplyT]):
     """Step of the transfer of data to a machine, or from it to a store."""
 
     __slots__ = ()
-    tag: ClassVar[str] = "step"
+    op_key: ClassVar[str] = "step"
     envelope: ClassVar[Mapping[str, str | int]] = {"op": DATA_OP, "protocol": PROTOCOL}
 
 
