@@ -15,6 +15,7 @@ import zmq
 
 from jupyter_sky.machines.engines.client.connection import ClusterConnection
 from jupyter_sky.machines.engines.controller.hub import ReservedPorts, ReservingSocket
+from jupyter_sky.machines.engines.wire.engine_requests import Ping
 from tests.conftest import WAIT, clean, wait_until
 
 TAKER = """
@@ -100,7 +101,7 @@ def test_nothing_takes_a_port_of_a_controller(start, tmp_path: Path, more: dict)
     connection = ClusterConnection("c", tmp_path / "security" / "client.json")
     try:
         connection.wait_ranks([0], WAIT, lambda: None)
-        assert connection.ask_engine(0, "ping")["status"] == "ok"
+        assert connection.ask_engine(0, Ping()).ports
     finally:
         connection.close()
     assert "taken: 0" in (tmp_path / "log").read_text()
