@@ -90,7 +90,7 @@ def test_a_lost_connection_leaves_no_file_and_the_next_time_goes_on(
 ) -> None:
     here, read = tmp_path / "here", 0
 
-    def cut(request: dict[str, Any]) -> None:
+    def cut(request: ReadFiles) -> None:
         if (request.start or 0) > 2_000_000:
             raise SkyClusterLost("cut")
 
@@ -109,7 +109,7 @@ def test_a_lost_connection_leaves_no_file_and_the_next_time_goes_on(
 
 
 def test_an_interrupt_leaves_nothing(there: Path, tmp_path: Path) -> None:
-    def interrupt(request: dict[str, Any]) -> None:
+    def interrupt(request: ReadFiles) -> None:
         if (request.start or 0) > 2_000_000:
             raise KeyboardInterrupt
 
