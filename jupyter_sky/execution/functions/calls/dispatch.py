@@ -11,32 +11,36 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from jupyter_sky.base.errors import SkyClusterLost, SkyError, SkyTaskLost
+from jupyter_sky.base.errors import SkyClusterLost, SkyError, SkyTaskLost, SkyWorldChanged
 from jupyter_sky.base.messages import Receiver, handles
 from jupyter_sky.base.requests.resources import format_elapsed
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.functions.calls.call_durations import CallDurations
 from jupyter_sky.execution.functions.calls.call_logs import journal_name
 from jupyter_sky.execution.functions.calls.call_queue import CallQueue, Waiting
+from jupyter_sky.execution.functions.calls.call_recovery import align_saves
 from jupyter_sky.execution.functions.calls.gathered_calls import GatheredCalls, PlainCalls
-from jupyter_sky.execution.functions.calls.group_restart import GroupRestarts
+from jupyter_sky.execution.functions.calls.group_restart import GroupKind
 from jupyter_sky.execution.functions.calls.nodes import (
-    BatchedCall,
     PoolNode,
     SentBatch,
     StopRequest,
     idle_node,
     next_node,
 )
+from jupyter_sky.execution.functions.calls.retry import AT_MOST_ONCE
 from jupyter_sky.execution.functions.calls.streams import ItemBuffer, ItemStream
 from jupyter_sky.execution.functions.calls.tasks import (
+    Broadcast,
     CallTask,
     RemoteFuture,
+    SentCall,
     StopReason,
     loss_error,
     remote_exception,
@@ -230,7 +234,7 @@ class Dispatcher:
         tasks = list(batch.tasks.values())
         for task in tasks:
             task.attempts += 1
-            task.future.sent = BatchedCall(self, batch, task.key)
+            task.future.sent = SentCall(task.key, batch.tasks, partial(self.stop, batch))
         client = node.connection.client
         batch.id = client.send_command(
             node.engine,
@@ -384,6 +388,11 @@ class Dispatcher:
             if keys := sorted(batch.open_plain):
                 self.stop(batch, keys, why)
 
+    def find_batch(self, task: CallTask) -> SentBatch | None:
+        """Return the batch in which a node has a call; None while it waits."""
+        batches = (batch for node in self.nodes.values() for batch in node.batches.values())
+        return next((batch for batch in batches if batch.tasks.get(task.key) is task), None)
+
     def stop(self, batch: SentBatch, keys: list[int], why: StopReason) -> None:
         """Request that calls stop on their nodes."""
         node = batch.node
@@ -497,53 +506,6 @@ MOVED = "SkySharedMoved"
 _log = logging.getLogger(__name__)
 
 
-class TaskOwner(Protocol):
-    """Operations of the dispatcher that results cause."""
-
-    lock: threading.RLock
-    groups: GroupRestarts
-
-    def dispatch(self) -> None:
-        """Send as many tasks as there is room for."""
-
-    def requeue(self, entries: Sequence[Waiting], /) -> None:
-        """Put calls back at the head of the queue."""
-
-    def finish_task(
-        self, batch: SentBatch, key: int, seconds: float | None = None
-    ) -> CallTask | None:
-        """Take a task out of its batch; return None if it was taken out before."""
-
-    def finish_values(
-        self, batch: SentBatch, keys: list[int], values: list[Any], seconds: list[float]
-    ) -> None:
-        """Set results that are numbers and short texts."""
-
-    def finish_batch(self, batch: SentBatch) -> None:
-        """Free the slot of a batch."""
-
-    def stop(self, batch: SentBatch, keys: list[int], why: StopReason) -> None:
-        """Request that calls stop on their nodes."""
-
-    def kill_engine(self, batch: SentBatch, task: CallTask | None, why: str) -> None:
-        """Say what is lost, and ask the controller to kill the unresponsive engine of a batch."""
-
-    def note_unread(self, task: CallTask) -> None:
-        """Note a stream whose node waits for its reader; say so if calls wait for a node."""
-
-    def send_command(self, node: PoolNode, engine: str, command: Command) -> None:
-        """Send a command to a node, unless its engine is another by now."""
-
-    def fetch_blob(self, node: PoolNode, task: CallTask, name: str, /) -> None:
-        """Upload a blob that a node lacks, and send the task again."""
-
-    def on_task_lost(self, task: CallTask, node: PoolNode, why: str, at_fault: bool) -> None:
-        """Handle the loss of a task: requeue it if it can be replayed, else fail it."""
-
-    def on_engine_lost(self, batch: SentBatch, error: Exception) -> None:
-        """Handle the loss of an engine: requeue its replayable tasks, fail the others."""
-
-
 class ResultHandler(Receiver):
     """Handler of the messages of nodes, in the thread of the client.
 
@@ -553,7 +515,7 @@ class ResultHandler(Receiver):
         Owner of the calls.
     """
 
-    def __init__(self, dispatcher: TaskOwner) -> None:
+    def __init__(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
 
     def handle(self, batch: SentBatch, reply: JupyterMessage | Exception) -> None:
@@ -968,3 +930,165 @@ read the stream, or close() it
         "jupyter_sky: {waiting} waits for a node, and node {rank} waits until "
         "items of {stream} are read: read the stream, or close() it\n"
     ).format(waiting=waiting, rank=rank, stream=stream)
+
+
+# -- Restart of the calls of an ``@`` whose nodes form a process group, when one of them is lost --
+#
+# The processes of PyTorch, JAX and MPI wait for each other: a call that is sent again alone would
+# wait for ever, and so would those that have lost it. As with ``torchrun``, all begin again
+# together, under a name of their own at the rendezvous.
+
+LOSS_SECONDS = 5.0
+"""Time in which the loss of a node is known, after the others have failed because of it."""
+MAX_WORLDS = 3
+"""Times that processes begin again because they are not of one world."""
+
+
+class GroupRestarts:
+    """Restarts of the broadcasts of a pool.
+
+    Parameters
+    ----------
+    owner
+        Dispatcher of the pool.
+
+    Attributes
+    ----------
+    kind : GroupKind, optional
+        What begins again after a loss; None if calls do not depend on each other.
+    """
+
+    def __init__(self, owner: Dispatcher) -> None:
+        self.kind: GroupKind | None = None
+        self._owner = owner
+        self._held: dict[CallTask, Callable[[], None]] = {}
+
+    def restart(self, lost: CallTask, rank: int) -> bool:
+        """Send all calls of a broadcast again; return False if it is none that has to be.
+
+        Parameters
+        ----------
+        lost
+            The call that was lost; no node has it.
+        rank
+            Its node.
+        """
+        broadcast = lost.group
+        if self.kind is None or not isinstance(broadcast, Broadcast):
+            return False
+        with self._owner.lock:
+            others = [task for task in broadcast.tasks if task is not lost]
+            if any(not task.replayable or _has_failed(task) for task in broadcast.tasks):
+                return False
+            self._report(lost, rank)
+            broadcast.generation += 1
+            waiting = [lost]
+            for task in others:
+                waiting += self._recall(broadcast, task)
+            if self.kind == "processes":
+                for task in broadcast.tasks:
+                    self._renew(task)
+            align_saves([task.recovery for task in broadcast.tasks if task.recovery is not None])
+        self._owner.requeue(waiting)
+        return True
+
+    def _report(self, lost: CallTask, rank: int) -> None:
+        text = _("jupyter_sky: node {rank} has left {call!r}: all nodes begin it again").format(
+            rank=rank, call=lost.call
+        )
+        if self.kind == "processes":
+            text += _(", in new processes. The variables of cells there are lost")
+        lost.sink.write(rank, "stderr", text + "\n")
+
+    def _recall(self, broadcast: Broadcast, task: CallTask) -> list[CallTask]:
+        """Take a call back from its node; return what is to be sent again at once."""
+        if self._held.pop(task, None) is not None:
+            return [task]
+        if task.future.done():  # the others need it once more, and nobody its result
+            again = replace(task, future=RemoteFuture())
+            broadcast.tasks[broadcast.tasks.index(task)] = again
+            return [again]
+        if (batch := self._owner.find_batch(task)) is not None:
+            self._replace_sent(batch, task)
+        return []  # it waits for its node
+
+    def recall(self, batch: SentBatch, key: int) -> None:
+        """Stop a call on its node, and let it go on elsewhere from its newest save."""
+        with self._owner.lock:
+            if (task := batch.tasks.get(key)) is not None:
+                self._stand_in(batch, key, task)
+                self._owner.stop(batch, [key], "cancel")
+
+    def _replace_sent(self, batch: SentBatch, task: CallTask) -> None:
+        """Stop a call on its node, and send it again when it has ended, however it does."""
+        self._stand_in(batch, task.key, task)
+        if self.kind == "calls":
+            self._owner.stop(batch, [task.key], "cancel")
+        else:  # those that wait in a library for a lost process do not hear
+            self._owner.renew_engine(batch.node, _say_nothing, _("its group begins again"))
+
+    def _stand_in(self, batch: SentBatch, key: int, task: CallTask) -> None:
+        """Let another take the end of a call on its node, and send the call again then."""
+        stand_in = replace(
+            task, call=replace(task.call, retry=AT_MOST_ONCE), future=RemoteFuture(), group=None
+        )
+        stand_in.future.add_done_callback(lambda _: self._owner.requeue([task]))
+        stand_in.recovery = None
+        batch.tasks[key] = stand_in
+        task.future.sent = None
+
+    def _renew(self, task: CallTask) -> None:
+        node = self._owner.nodes.get(-1 if task.rank is None else task.rank)
+        if node is not None:
+            self._owner.renew_engine(node, _say_nothing, _("its group begins again"))
+
+    # -- errors that a loss may have caused --------------------------------------------------------
+
+    def take_error(
+        self, batch: SentBatch, task: CallTask, error: BaseException, settle: Callable[[], None]
+    ) -> bool:
+        """Take the error of a call that may be due to the loss of another node.
+
+        Parameters
+        ----------
+        settle
+            Handles the error, should none be lost.
+
+        Returns
+        -------
+        bool
+            Whether the error is not to be handled now.
+        """
+        broadcast = task.group
+        if self.kind is None or not isinstance(broadcast, Broadcast):
+            return False
+        if isinstance(error, SkyWorldChanged):
+            return broadcast.generation < MAX_WORLDS and self.restart(task, batch.node.rank)
+        if not isinstance(error, RuntimeError):  # what these libraries raise
+            return False
+        with self._owner.lock:
+            self._held[task] = settle
+            if all(each in self._held or each.future.done() for each in broadcast.tasks):
+                due = [each for each in broadcast.tasks if each in self._held]
+            else:
+                due = []
+                timer = threading.Timer(LOSS_SECONDS, lambda: self._settle(task, settle))
+                timer.daemon = True
+                timer.start()
+        for each in due:
+            self._settle(each, self._held[each])
+        return True
+
+    def _settle(self, task: CallTask, settle: Callable[[], None]) -> None:
+        with self._owner.lock:
+            if self._held.get(task) is settle:
+                del self._held[task]
+                settle()
+
+
+def _has_failed(task: CallTask) -> bool:
+    return task.future.done() and not task.future.has_value
+
+
+def _say_nothing(*__: Any) -> None:
+    """Say nothing: all that is lost was said before."""

@@ -39,7 +39,6 @@ from jupyter_sky.execution.clusters.lost_machines import (
 )
 from jupyter_sky.execution.clusters.machine_notices import Notices, leaving_ranks
 from jupyter_sky.execution.functions.calls.nodes import PoolNode
-from jupyter_sky.execution.functions.calls.topology import shared_state_endpoint
 from jupyter_sky.execution.functions.pools.replacement import (
     is_replaceable,
     ranks_to_replace,
@@ -51,6 +50,7 @@ from jupyter_sky.execution.functions.shared.shared_client import (
     RemoteClient,
     SeenStates,
     notebook_endpoint,
+    shared_state_endpoint,
 )
 from jupyter_sky.execution.functions.shared.state_copy import COPY_SECONDS, MAX_COPY_BYTES
 from jupyter_sky.knowledge import tracker

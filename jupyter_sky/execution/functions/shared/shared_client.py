@@ -13,15 +13,16 @@ import uuid
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
 
 from jupyter_sky.base.errors import SkyClusterLost, SkySharedLost, SkySharedMoved, SkyUsageError
 from jupyter_sky.base.translation import _, ngettext
 from jupyter_sky.execution.functions.calls import active_pools
-from jupyter_sky.execution.functions.calls.topology import shared_state_endpoint
 from jupyter_sky.execution.functions.shared.messages import Cancel, SharedRequest
 from jupyter_sky.execution.functions.shared.shared_objects import Responses
 from jupyter_sky.execution.functions.shared.shared_state import SharedState
 from jupyter_sky.machines.engines.node import instance
+from jupyter_sky.machines.engines.wire.controller_requests import FindSharedState, SharedStateReply
 
 if TYPE_CHECKING:
     from jupyter_sky.execution.clusters.cluster import ClusterHandle
@@ -62,6 +63,16 @@ def current_client() -> SharedStateClient:
         pool = instance.instance_info().job_id if active is None else active.id
         clients[key] = RemoteClient(endpoint, seen_states(pool))
     return clients[key]
+
+
+_ENDPOINTS: WeakKeyDictionary[ClusterHandle, SharedStateReply] = WeakKeyDictionary()
+
+
+def shared_state_endpoint(cluster: ClusterHandle) -> SharedStateReply:
+    """Return the endpoint of a cluster's shared state and its rendezvous ports; asked once."""
+    if cluster not in _ENDPOINTS:
+        _ENDPOINTS[cluster] = cluster.connection.ask_controller(FindSharedState())
+    return _ENDPOINTS[cluster]
 
 
 def notebook_endpoint(cluster: ClusterHandle) -> dict[str, str]:
