@@ -521,6 +521,7 @@ class PoolMembers:
         With `prepare`, which makes them ready, calls go there only after it. They take the ranks
         of the nodes that they replace.
         """
+        cluster.connection.check_protocol()
         with self._dispatcher.lock:
             first = max(self._dispatcher.nodes, default=-1) + 1
             ranks = [first + place for place in range(cluster.row.nodes)]

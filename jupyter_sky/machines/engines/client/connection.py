@@ -340,14 +340,15 @@ class ClusterConnection:
         """Return the error of a cell for a cluster that runs another version of this package."""
         from jupyter_sky._version import __version__
 
-        there = self.hello.version
-        if there == __version__:  # a development version
-            there = _("an earlier state of {version}").format(version=there)
+        there = f"jupyter_sky {self.hello.version}"
+        if self.hello.version == __version__:  # a development version
+            is_older = self.hello.protocol < PROTOCOL
+            there = (_("an earlier {name}") if is_older else _("a later {name}")).format(name=there)
         return SkyVersionError(
             _(
-                "cluster {cluster} runs jupyter_sky {there} and takes no cells from {here}: "
-                "end the cluster (%sky down {cluster}), or use jupyter_sky {there} here"
-            ).format(cluster=self.cluster, there=there, here=__version__)
+                "cluster {cluster} runs {there}, which takes no cells from this version: "
+                "end it with %sky down {cluster}, or use {there} here"
+            ).format(cluster=self.cluster, there=there)
         )
 
     def abort_cells(self, cells: Iterable[CellExecution]) -> None:

@@ -107,7 +107,7 @@ class DescribedReply(Message):
     @classmethod
     def decode(cls, content: Mapping[str, object], buffers: Buffers = ()) -> Self:
         """Return the reply of a description."""
-        return cls(dict(content))
+        return cls({name: value for name, value in content.items() if name != "status"})
 
 
 @dataclass(frozen=True, slots=True)
