@@ -1,3 +1,4 @@
+# pyright: strict
 """Source lines of functions that travel by value, for tracebacks and `inspect` at the other end.
 
 A pickled function names the cell or file of its code, which the other machine does not have. Its
@@ -55,7 +56,7 @@ def find_sources(codes: Iterable[CodeType]) -> list[CodeSource]:
         if text and size <= INLINE_BYTES:
             blocks.setdefault(code.co_filename, {})[first] = text
     cells = _cell_numbers()
-    sources = []
+    sources: list[CodeSource] = []
     for filename, texts in blocks.items():
         source = CodeSource(filename=filename, blocks=list(texts.items()))
         if filename in cells:

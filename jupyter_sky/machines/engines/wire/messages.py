@@ -1,3 +1,4 @@
+# pyright: strict
 """Types of what notebooks, controllers, node agents and engines exchange as JSON."""
 
 from __future__ import annotations
