@@ -48,6 +48,7 @@ class SharedState:
     Examples
     --------
     >>> state = SharedState()
+    >>> from jupyter_sky.execution.functions.shared.messages import AddAmount
     >>> add = AddAmount("counter", "n", amount=2)
     >>> (response,) = state.handle_request(b"me", 1, add, ())
     >>> response.value

@@ -32,6 +32,7 @@ def dump_state(state: SharedState) -> list[bytes]:
     Examples
     --------
     >>> state, other = SharedState(), SharedState()
+    >>> from jupyter_sky.execution.functions.shared.messages import AddAmount
     >>> add = AddAmount("counter", "n", amount=2)
     >>> __ = state.handle_request(b"me", 1, add, ())
     >>> load_state(other, dump_state(state))

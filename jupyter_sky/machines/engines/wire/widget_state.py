@@ -113,7 +113,7 @@ def _update(widget: Any, state: dict[str, Any]) -> None:
         (name, value) for name, value in values.items() if not isinstance(value, dispatcher_class)
     )
     traits = {"_trait_values", "_trait_notifiers", "_trait_validators"}
-    attributes: dict[str, Any] = vars(widget)
+    attributes: dict[str, Any] = widget.__dict__
     attributes.update({name: state[name] for name in state.keys() - traits})
 
 
