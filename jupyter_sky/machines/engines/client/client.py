@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 import zmq
 from ipyparallel import error as ipp_error
@@ -30,6 +30,8 @@ from jupyter_sky.machines.engines.wire.engine_requests import Ping
 from jupyter_sky.machines.engines.wire.messages import NOTICE_MESSAGE, Content, JupyterMessage
 from jupyter_sky.machines.engines.wire.private_sockets import PrivateSockets, output_socket_name
 
+T = TypeVar("T")
+FrameHandler = Callable[[list[zmq.Frame]], None]
 Sink = Callable[[JupyterMessage], None]
 ReplyHandler = Callable[[JupyterMessage | Exception], None]
 """Receives each reply of an engine to a command, or the error if none comes."""
@@ -43,9 +45,9 @@ DIRECT_TIMEOUT_SECONDS = 0.5
 class DirectRoute:
     """Sockets of a direct connection to an engine."""
 
-    requests: zmq.Socket
-    commands: zmq.Socket
-    outputs: zmq.Socket
+    requests: zmq.Socket[bytes]
+    commands: zmq.Socket[bytes]
+    outputs: zmq.Socket[bytes]
     topic: bytes
     """Prefix of the engine's messages when they come by the controller."""
 
@@ -99,18 +101,18 @@ class DirectClient(Client):
     def activate(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
         """Leave ``%px`` as it is: ipyparallel registers it on request."""
 
-    def _make_io_loop(self) -> Any:
+    def _make_io_loop(self) -> ZmqLoop:
         return ZmqLoop()
 
     def _setup_streams(self) -> None:
         """Receive from each socket; ipyparallel sends to what it calls their streams."""
-        self._query_stream: Any = self._query_socket
-        self._control_stream: Any = self._control_socket
-        self._mux_stream: Any = self._mux_socket
-        self._task_stream: Any = self._task_socket
-        self._broadcast_stream: Any = self._broadcast_socket
-        self._iopub_stream: Any = self._iopub_socket
-        self._notification_stream: Any = self._notification_socket
+        self._query_stream = self._query_socket
+        self._control_stream = self._control_socket
+        self._mux_stream = self._mux_socket
+        self._task_stream = self._task_socket
+        self._broadcast_stream = self._broadcast_socket
+        self._iopub_stream = self._iopub_socket
+        self._notification_stream = self._notification_socket
         for source, handler in (
             (self._query_socket, self._dispatch_single_reply),
             (self._control_socket, self._dispatch_command_reply),
@@ -120,6 +122,7 @@ class DirectClient(Client):
             (self._iopub_socket, self._dispatch_iopub),
             (self._notification_socket, self._dispatch_notification),
         ):
+            assert source is not None
             self._io_loop.on_recv(source, handler)
 
     # -- access to ipyparallel's private attributes, for this file alone ---------------------------
@@ -140,7 +143,7 @@ class DirectClient(Client):
         return self._closed
 
     @property
-    def query_socket(self) -> zmq.Socket:
+    def query_socket(self) -> zmq.Socket[bytes]:
         """Socket to the hub, whose disconnections stand for those of all sockets."""
         assert self._query_socket is not None
         return self._query_socket
@@ -394,9 +397,9 @@ class DirectClient(Client):
         else:
             self._io_loop.add_callback(lambda: self._close_route(route))
 
-    def run_in_loop(self, function: Callable[[], Any]) -> Any:
+    def run_in_loop(self, function: Callable[[], T]) -> T:
         """Call a function in the thread of the sockets; return its result."""
-        made: Future = Future()
+        made: Future[T] = Future()
         self._io_loop.add_callback(lambda: made.set_result(function()))
         return made.result(REPLY_TIMEOUT_SECONDS)
 
@@ -470,7 +473,7 @@ class ZmqLoop:
     """
 
     def __init__(self) -> None:
-        self._handlers: dict[Any, Callable[[list[zmq.Frame]], None]] = {}
+        self._handlers: dict[zmq.Socket[bytes], FrameHandler] = {}
         self._callbacks: deque[Callable[[], None]] = deque()
         self._poller = zmq.Poller()
         # other threads wake this one up by a byte
@@ -480,12 +483,12 @@ class ZmqLoop:
         self._poller.register(self._wakeup_recv, zmq.POLLIN)
         self._stopped = False
 
-    def on_recv(self, source: Any, handler: Callable[[list[zmq.Frame]], None]) -> None:
+    def on_recv(self, source: zmq.Socket[bytes], handler: FrameHandler) -> None:
         """Hand the messages of a socket to `handler`, as lists of frames."""
         self._handlers[source] = handler
         self._poller.register(source, zmq.POLLIN)
 
-    def remove(self, source: Any) -> None:
+    def remove(self, source: zmq.Socket[bytes]) -> None:
         """Close a socket and stop polling it."""
         if self._handlers.pop(source, None) is not None:
             self._poller.unregister(source)
@@ -516,7 +519,7 @@ class ZmqLoop:
         for _ in range(len(self._callbacks)):
             _call_safely(self._callbacks.popleft())
 
-    def _receive(self, source: Any) -> None:
+    def _receive(self, source: zmq.Socket[bytes]) -> None:
         handler = self._handlers.get(source)
         if handler is None:  # forgotten in this very turn
             return

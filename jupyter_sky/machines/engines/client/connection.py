@@ -39,6 +39,7 @@ from jupyter_sky.machines.engines.wire.engine_requests import Packed, Ping
 from jupyter_sky.machines.engines.wire.messages import Content, JupyterMessage, cell_label
 
 ReplyT = TypeVar("ReplyT", bound=Message)
+T = TypeVar("T")
 OUTPUT_CHECK_SECONDS = 5.0
 INTERNAL_REQUESTS = (Ping, Packed)
 """Requests that this package sends by itself: they are no use of the cluster."""
@@ -313,7 +314,7 @@ class ClusterConnection:
         assert isinstance(reply, dict)
         return request.reply_type.decode(content, reply.get("buffers") or ())
 
-    def reply_content(self, reply: Any) -> Content:
+    def reply_content(self, reply: JupyterMessage | Exception) -> Content:
         """Return the content of a reply, or raise the error in it."""
         if isinstance(reply, ipp_error.EngineError):
             raise SkyEngineLost(
@@ -321,7 +322,8 @@ class ClusterConnection:
                     reply=reply, cluster=self.cluster
                 )
             )
-        content = reply["content"]
+        assert isinstance(reply, dict)
+        content: Content = reply["content"]
         if content["status"] != "ok":
             from jupyter_sky.base import errors
 
@@ -370,7 +372,7 @@ class ClusterConnection:
 
     # -- waiting ---------------------------------------------------------------------------
 
-    def wait(self, future: Future, timeout: float | None = None) -> Any:
+    def wait(self, future: Future[T], timeout: float | None = None) -> T:
         """Return a future's result.
 
         Raises

@@ -131,7 +131,7 @@ class EngineNamespace(Receiver):
 
     # -- with a cell ------------------------------------------------------------------------
 
-    def describe_output(self, name: str, keep: bool, as_data: bool = False) -> dict[str, Any]:
+    def describe_output(self, name: str, keep: bool, as_data: bool = False) -> Content:
         """Describe a variable for a cell's ``-o``; a small one is included.
 
         It is packed as `data_values` for a notebook that opens no pickles.
@@ -150,9 +150,7 @@ class EngineNamespace(Receiver):
         space = self.namespace
         return {name: id(space[name]) if name in space else None for name in names}
 
-    def describe_result(
-        self, value: Any, as_data: bool = False, shown: str = ""
-    ) -> dict[str, Any] | None:
+    def describe_result(self, value: Any, as_data: bool = False, shown: str = "") -> Content | None:
         """Describe a cell's result; a small and plain one is included.
 
         The list of all results is none: IPython does not keep it in itself.
@@ -175,7 +173,7 @@ class EngineNamespace(Receiver):
                 return with_sources(parcel.inline(), parcel)
         return self._keep_reference(value, shown)
 
-    def _data_result(self, value: Any, shown: str) -> dict[str, Any]:
+    def _data_result(self, value: Any, shown: str) -> Content:
         size = getattr(value, "nbytes", 0)
         if isinstance(size, int) and size <= INLINE_BYTES:
             with contextlib.suppress(SkyTransferError):
@@ -184,7 +182,7 @@ class EngineNamespace(Receiver):
                     return parcel.inline()
         return self._keep_reference(value, shown)
 
-    def _keep_reference(self, value: Any, shown: str = "") -> dict[str, Any]:
+    def _keep_reference(self, value: Any, shown: str = "") -> Content:
         """Store `value` under a number, and describe it."""
         ref = f"{self._engine_id}-{next(self._numbers)}"
         self.refs[ref] = value
@@ -199,12 +197,12 @@ class EngineNamespace(Receiver):
             hint=_("run the cell that made it again"),
         )
 
-    def _pack(self, value: Any, name: str, as_data: bool = False) -> dict[str, Any]:
+    def _pack(self, value: Any, name: str, as_data: bool = False) -> Content:
         try:
             parcel = encode(value, name) if as_data else Parcel.of(value, name, models=set())
         except SkyTransferError as error:
             return {"unpicklable": str(error)}
-        facts: dict[str, Any] = {"digest": "" if as_data else parcel.digest()}
+        facts: Content = {"digest": "" if as_data else parcel.digest()}
         if parcel.nbytes <= INLINE_BYTES:
             return with_sources(parcel.inline() | facts, parcel)
         held = self._keep_reference(value)
@@ -212,7 +210,7 @@ class EngineNamespace(Receiver):
         facts |= {"sizes": parcel.sizes, "module": type(value).__module__.partition(".")[0]}
         return with_sources(held | facts, parcel)
 
-    def _pack_variable(self, name: str, as_data: bool) -> dict[str, Any]:
+    def _pack_variable(self, name: str, as_data: bool) -> Content:
         """Pack a variable that the notebook is to have as well."""
         described = self._pack(self.namespace[name], name, as_data)
         if digest := described.get("digest"):
@@ -220,7 +218,7 @@ class EngineNamespace(Receiver):
             self.sent.record(name, digest, state="" if "sources" in described else digest)
         return described
 
-    def bind_inputs(self, inputs: dict[str, dict[str, Any]]) -> dict[str, Decision]:
+    def bind_inputs(self, inputs: dict[str, Content]) -> dict[str, Decision]:
         """Bind small values that came with a cell; return what was decided on those of --auto."""
         offers = read_offers(inputs)
         # all before the first is opened: one may have a module imported anew that others are from
