@@ -62,12 +62,21 @@ from jupyter_sky.execution.functions.node.messages import (
     StopCalls,
     StreamBegun,
     StreamEnded,
+    StreamItem,
     StreamUnread,
     Value,
     Values,
 )
 from jupyter_sky.execution.serialization.memory_files import read_file
-from jupyter_sky.execution.serialization.payload import Blob, Payload, has_blobs, join, unwrap, wrap
+from jupyter_sky.execution.serialization.payload import (
+    Blob,
+    Payload,
+    Segment,
+    has_blobs,
+    join,
+    unwrap,
+    wrap,
+)
 from jupyter_sky.machines.engines.wire.controller_requests import Kill, ListEngines
 from jupyter_sky.machines.engines.wire.messages import COUNTED_TYPES, JupyterMessage
 
@@ -256,11 +265,9 @@ class Dispatcher:
         if engine and engine == node.engine:
             node.connection.client.send_command(engine, wrap([command.to_tuple()]))
 
-    def _feed(
-        self, batch: SentBatch, task: CallTask, number: int
-    ) -> Callable[[tuple[str, Any]], None]:
+    def _feed(self, batch: SentBatch, task: CallTask, number: int) -> Callable[[StreamItem], None]:
         """Return a function that sends items to a call; items that arrive meanwhile are batched."""
-        unsent: deque[tuple[str, Any]] = deque()
+        unsent: deque[StreamItem] = deque()
         engine, client = batch.node.engine, batch.node.connection.client
 
         def send() -> None:
@@ -268,7 +275,7 @@ class Dispatcher:
             if items:
                 self.send_command(batch.node, engine, Feed(batch.id, task.key, number, items))
 
-        def feed(item: tuple[str, Any]) -> None:
+        def feed(item: StreamItem) -> None:
             unsent.append(item)
             client.call_soon(send)
 
@@ -738,8 +745,8 @@ class ResultHandler(Receiver):
             self.dispatcher.on_task_lost(task, batch.node, report.why, at_fault=True)
 
 
-def _nbytes(segment: Any) -> int:
-    return segment.size if isinstance(segment, Blob) else len(segment)
+def _nbytes(segment: Segment) -> int:
+    return segment.size if isinstance(segment, Blob) else memoryview(segment).nbytes
 
 
 class _LostFile(Exception):
@@ -1090,5 +1097,5 @@ def _has_failed(task: CallTask) -> bool:
     return task.future.done() and not task.future.has_value
 
 
-def _say_nothing(*__: Any) -> None:
+def _say_nothing() -> None:
     """Say nothing: all that is lost was said before."""

@@ -13,7 +13,7 @@ import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from types import FrameType
 
 from jupyter_sky.base.messages import Receiver, handles
 from jupyter_sky.execution.functions.node.blob_cache import BlobCache
@@ -105,7 +105,7 @@ class CallProcess(Receiver):
         while True:
             self._calls.get().run(self.number)
 
-    def _interrupted(self, signum: int, frame: Any) -> None:
+    def _interrupted(self, signum: int, frame: FrameType | None) -> None:
         call = self.call
         if call is not None and call.started_at and call.stop_reason and not call.is_over:
             raise Stopped

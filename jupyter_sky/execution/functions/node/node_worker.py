@@ -20,9 +20,10 @@ from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from jupyter_sky.base.messages import Receiver, handles
+from jupyter_sky.base.messages import Content, Receiver, handles
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.functions.node.blob_cache import BlobCache
 from jupyter_sky.execution.functions.node.calls import (
@@ -201,7 +202,7 @@ class NodeWorker(EngineExtension, Receiver):
             if executor_and_call := self._find(command.batch, key):
                 self._stop(*executor_and_call, command.why)
 
-    def _find(self, batch: str, key: int) -> tuple[Any, Call] | None:
+    def _find(self, batch: str, key: int) -> tuple[Executor | None, Call] | None:
         """Return an unfinished call with its executor."""
         state = self.batches.get(batch)
         call = state.calls.get(key) if state else None
@@ -214,7 +215,7 @@ class NodeWorker(EngineExtension, Receiver):
         """Return whether a call runs in a child process, which takes its commands."""
         return self.pools[call.context.pool].context.description["executor"] == "process"
 
-    def _stop(self, executor: Any, call: Call, why: str) -> None:
+    def _stop(self, executor: Executor | None, call: Call, why: str) -> None:
         if executor is None:  # it has not begun, and runs into its end when it does
             call.stop(why, None)
             batch = next(b for b in self.batches.values() if b.calls.get(call.key) is call)
@@ -252,7 +253,7 @@ class NodeWorker(EngineExtension, Receiver):
         if again:
             self._watch()
 
-    def _abandon(self, batch: CallBatch, executor: Any, call: Call) -> None:
+    def _abandon(self, batch: CallBatch, executor: Executor, call: Call) -> None:
         call.is_over = True
         stuck = not executor.abandon(call)
         if stuck:
@@ -285,7 +286,7 @@ class NodeWorker(EngineExtension, Receiver):
             self._busy_batch = None
             self.kernel.cell_file.clear()
 
-    def attribute_output(self, batch: CallBatch, muted: Any = ()) -> None:
+    def attribute_output(self, batch: CallBatch, muted: Collection[str] = ()) -> None:
         """Attribute outputs of this thread to a batch; `muted` streams are dropped."""
         parent = batch.parent
         if muted:
@@ -323,7 +324,7 @@ class NodeWorker(EngineExtension, Receiver):
     def receive_blob(self, stream: Any, ident: Identity, parent: JupyterMessage) -> None:
         """Receive a part of a blob, or report which blobs are present."""
         request = self.decode(parent["content"], parent.get("buffers") or ())
-        reply: dict[str, Any]
+        reply: Content
         try:
             reply = {**self.dispatch(request).encode(), "status": "ok"}
         except OSError as error:
@@ -541,7 +542,7 @@ class PoolExecutors:
         """Whether another call would wait."""
         return self.has_waiting() or all(executor.call for executor in self.executors)
 
-    def executor_of(self, call: Call) -> Any:
+    def executor_of(self, call: Call) -> Executor | None:
         """Return the executor that runs a call."""
         return next((executor for executor in self.executors if executor.call is call), None)
 
@@ -587,7 +588,7 @@ class MainThreadExecutor:
         if self.pool_executors.has_waiting():
             self.wake()
 
-    def _interrupted(self, signum: int, frame: Any) -> None:
+    def _interrupted(self, signum: int, frame: FrameType | None) -> None:
         call = self.call
         if call is not None and call.stop_reason and not call.is_over:
             raise Stopped
@@ -672,7 +673,7 @@ class ProcessExecutor:
         self._sending = threading.Lock()
         self._wake = threading.Event()
         self._closed = False
-        self._sent_context: Any = None
+        self._sent_context: PoolContext | None = None
         threading.Thread(target=self._run, name=f"sky-call-{number}", daemon=True).start()
 
     def wake(self) -> None:
@@ -779,7 +780,8 @@ class ProcessExecutor:
 
 
 _CHILD = (sys.executable, "-m", "jupyter_sky.execution.functions.node.call_process")
-EXECUTOR_CLASSES: dict[str, type] = {
+Executor = MainThreadExecutor | ThreadExecutor | ProcessExecutor
+EXECUTOR_CLASSES: dict[str, type[Executor]] = {
     "main": MainThreadExecutor,
     "thread": ThreadExecutor,
     "process": ProcessExecutor,

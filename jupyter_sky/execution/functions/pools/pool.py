@@ -56,6 +56,7 @@ from jupyter_sky.machines.services.dask_processes import await_removal, make_sec
 if TYPE_CHECKING:
     from distributed import Client, Security
 
+    from jupyter_sky.base.store.store import ClusterRow
     from jupyter_sky.execution.clusters.cluster import ClusterHandle
     from jupyter_sky.execution.functions.calls.group_restart import GroupKind
     from jupyter_sky.execution.functions.calls.portable import MakePortable
@@ -153,12 +154,12 @@ class Pool(CallMethods):
         return self.cluster.row.name
 
     @property
-    def row(self) -> Any:
+    def row(self) -> ClusterRow:
         """Record of its cluster."""
         return self.cluster.row
 
     @property
-    def connection(self) -> Any:
+    def connection(self) -> ClusterConnection:
         """Connection to its cluster."""
         return self.cluster.connection
 
@@ -405,7 +406,7 @@ class Pool(CallMethods):
 
     # -- end ---------------------------------------------------------------------------------------
 
-    def defer(self, function: Callable[[], Any]) -> None:
+    def defer(self, function: Callable[[], object]) -> None:
         """Register a function to call at the end, before the machines end; it may call nodes."""
         self._stack.callback(function)
 
@@ -864,7 +865,7 @@ def _addresses(pool: Pool, head: str) -> dict[int, str]:
     """Return the addresses of the nodes of a pool, by rank."""
     from jupyter_sky.clouds.launches.base import is_reached_by_ssh
 
-    private: dict[tuple[Any, int], str] = {}
+    private: dict[tuple[ClusterConnection, int], str] = {}
     for cluster in pool.clusters:
         if is_reached_by_ssh(cluster.cloud):
             for node in cluster.cloud.recorded_slots(cluster.machines):
