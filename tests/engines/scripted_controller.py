@@ -10,16 +10,19 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from jupyter_sky.base.messages import Message, Request
 from jupyter_sky.base.remote.supervisor import ENGINE_VARIABLE, kill_all, processes_with_env
 from jupyter_sky.machines.engines.controller.cluster_engines import ClusterEngines, EngineRecord
 from jupyter_sky.machines.engines.controller.controller import ClusterController
 from jupyter_sky.machines.engines.node.current_cell import CurrentCellFile
+from jupyter_sky.machines.engines.wire.controller_requests import ReadJournal
 from tests.conftest import wait_until
 
+ReplyT = TypeVar("ReplyT", bound=Message)
 BUSY_SCRIPT = """
 import signal, sys, time
 signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
@@ -91,8 +94,13 @@ class ScriptedController:
         self.cell_file.clear()
         self.say("status", execution_state="idle")
 
+    def ask(self, request: Request[ReplyT]) -> ReplyT:
+        """Return the reply to a request that has come over the wire."""
+        reply = self.controller.handle_request(request.encode())
+        return request.reply_type.decode(reply.encode())
+
     def status(self, run: str) -> str:
-        return self.controller.handle_request({"op": "journal", "run": run, "start": 0})["status"]
+        return self.ask(ReadJournal(run, 0)).status
 
     def tick_until(self, condition: Callable[[], Any]) -> float:
         return wait_until(lambda: self.controller.tick() or condition())

@@ -12,6 +12,12 @@ import pytest
 
 from jupyter_sky.machines.engines.controller import controller
 from jupyter_sky.machines.engines.node.current_cell import CurrentCellFile, read_current_cell
+from jupyter_sky.machines.engines.wire.controller_requests import (
+    Hello,
+    Interrupt,
+    ListEngines,
+    ReadJournal,
+)
 from tests.conftest import wait_until
 
 
@@ -62,20 +68,18 @@ def test_silent_cell_on_direct_route_is_recorded(start) -> None:
     cluster = start(idle=0.3)
     wait_until(lambda: "ready" in cluster.log.read_text())
     cluster.cell_file.write("m", json.dumps({"run": "r", "rank": 0, "ranks": [0], "limit": None}))
-    hello = cluster.controller.handle_request({"op": "hello"})
+    hello = cluster.ask(Hello()).encode()
     assert hello["running"] == ["r"]
-    assert cluster.controller.handle_request({"op": "engines"})["engines"][0]["running"] == "r"
+    assert cluster.ask(ListEngines()).engines[0]["running"] == "r"
     time.sleep(0.5)
     cluster.controller.tick()
     assert not cluster.ended, "a cell keeps the cluster"
-    other = cluster.controller.handle_request({"op": "interrupt", "run": "waiting", "ranks": [0]})
+    other = cluster.ask(Interrupt("waiting", [0])).encode()
     assert other == {"interrupted": []} and "interrupted" not in cluster.log.read_text()
-    assert cluster.controller.handle_request({"op": "interrupt", "run": "r", "ranks": [0]}) == {
-        "interrupted": [0]
-    }
+    assert cluster.ask(Interrupt("r", [0])).interrupted == [0]
     wait_until(lambda: "interrupted" in cluster.log.read_text())
     cluster.cell_file.clear()
-    assert cluster.controller.handle_request({"op": "engines"})["engines"][0]["running"] is None
+    assert cluster.ask(ListEngines()).engines[0]["running"] is None
     wait_until(lambda: cluster.status("r") == "ok", "no word of its end has come")
     cluster.tick_until(lambda: cluster.ended)
 
@@ -204,7 +208,7 @@ def test_old_runs_are_forgotten_and_their_journals_stay(start) -> None:
     assert len(cluster.controller.journal._indices) <= controller.MAX_RUNS * 1.1
     assert cluster.status("r0") == "unknown"
     assert cluster.status("r1") == "running", "what runs is never forgotten"
-    answer = cluster.controller.handle_request({"op": "journal", "run": "r0", "start": 0})
+    answer = cluster.ask(ReadJournal("r0", 0)).encode()
     assert answer["entries"][0]["content"]["text"] == "printed 0"
     assert cluster.controller.journal.open_runs() == {"r1"}
 

@@ -18,12 +18,13 @@ from jupyter_sky.machines.engines.client.connection import ClusterUse
 from jupyter_sky.machines.engines.controller import controller, logins
 from jupyter_sky.machines.engines.controller.activity import Activity, warn_seconds
 from jupyter_sky.machines.engines.controller.logins import Login
+from jupyter_sky.machines.engines.wire.controller_requests import Extend
 from tests.conftest import wait_until
 from tests.engines.scripted_controller import ScriptedController, Start
 
 
 def beat(cluster: ScriptedController, **more: Any) -> dict[str, Any]:
-    return cluster.controller.handle_request({"op": "beat", "notebook": "a.ipynb", **more})
+    return cluster.controller.handle_request({"op": "beat", "notebook": "a.ipynb", **more}).encode()
 
 
 def test_connected_notebook_keeps_nothing(start: Start) -> None:
@@ -60,9 +61,9 @@ def test_engines_that_never_come_do_not_keep_their_cluster(
 def test_use_that_goes_on_is_reported_until_it_ends() -> None:
     use = ClusterUse()
     with use.going_on("cell 3"):
-        assert use.describe()["uses"] == "cell 3"
-    after = use.describe()
-    assert after["uses"] == "" and after["what"] == "cell 3" and after["ago"] is not None
+        assert use.describe("a.ipynb").uses == "cell 3"
+    after = use.describe("a.ipynb")
+    assert after.uses == "" and after.what == "cell 3" and after.ago is not None
 
 
 def test_use_reported_by_a_notebook_keeps_the_cluster(start: Start) -> None:
@@ -73,13 +74,13 @@ def test_use_reported_by_a_notebook_keeps_the_cluster(start: Start) -> None:
         cluster.controller.tick()
         time.sleep(0.02)
     assert not cluster.ended
-    reply = cluster.controller.handle_request({"op": "metrics"})
+    reply = cluster.controller.handle_request({"op": "metrics"}).encode()
     assert reply["users"] == ["2 calls of a.ipynb"]
     beat(cluster, ago=0.4, what="cell 3", uses="")
-    reply = cluster.controller.handle_request({"op": "metrics"})
+    reply = cluster.controller.handle_request({"op": "metrics"}).encode()
     assert reply["users"] == [] and reply["last_use"]["what"] == "2 calls of a.ipynb"
     beat(cluster, ago=0.0, what="cell 3", uses="")
-    reply = cluster.controller.handle_request({"op": "metrics"})
+    reply = cluster.controller.handle_request({"op": "metrics"}).encode()
     assert reply["last_use"]["what"] == "cell 3 of a.ipynb" and reply["last_use"]["ago"] < 0.1
     assert 0.5 < reply["idle_left"] <= 0.6
     cluster.tick_until(lambda: cluster.ended)
@@ -102,10 +103,8 @@ def test_heartbeat_sets_idle_limit_and_returns_time_left(
     cluster = start(idle=60)
     assert 59 < beat(cluster)["idle_left"] <= 60
     assert beat(cluster, idle=5.0)["idle_left"] <= 5
-    assert cluster.controller.handle_request({"op": "extend", "seconds": 100.0})["idle_left"] > 99
-    assert cluster.controller.handle_request({"op": "extend", "seconds": 1.0})["idle_left"] <= 5, (
-        "the last one counts"
-    )
+    assert cluster.ask(Extend(100.0)).idle_left > 99
+    assert cluster.ask(Extend(1.0)).idle_left <= 5, "the last one counts"
 
 
 def test_login_keeps_the_cluster_as_long_as_it_is_used(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from jupyter_sky.machines.engines.node import outgoing_files
 from jupyter_sky.machines.engines.node.outgoing_files import MAX_PIECE_BYTES, answer
+from jupyter_sky.machines.engines.wire.controller_requests import FilesReply, ReadFiles
 
 
 @pytest.fixture
@@ -25,8 +27,8 @@ def work(tmp_path: Path) -> Path:
 
 
 def names(folder: Path, path: str, **more: Any) -> list[tuple[str, str]]:
-    content, _ = answer(folder, {"do": "find", "path": path}, **more)
-    return [(name, place) for name, place, *_ in content["files"]]
+    found = answer(folder, ReadFiles("find", path, **more)).files
+    return [(str(name), str(place)) for name, place, *_ in found]
 
 
 def test_a_file_a_folder_and_a_pattern_are_found(work: Path) -> None:
@@ -40,9 +42,9 @@ def test_a_file_a_folder_and_a_pattern_are_found(work: Path) -> None:
 
 
 def test_what_is_not_there_is_not_found(work: Path) -> None:
-    content, _ = answer(work, {"do": "find", "path": "out/none.csv"})
-    assert content == {"files": [], "found": False, "is_file": False}
-    assert "No such file" in answer(work, {"do": "list", "path": "none"})[0]["refused"]
+    found = answer(work, ReadFiles("find", "out/none.csv"))
+    assert found == FilesReply(files=[], found=False, is_file=False)
+    assert "No such file" in answer(work, ReadFiles("list", "none")).refused
 
 
 def test_a_name_with_brackets_is_a_name_first(work: Path) -> None:
@@ -58,37 +60,37 @@ def test_links_to_folders_are_not_followed(work: Path) -> None:
 @pytest.mark.parametrize("path", ["../secret.txt", "link.txt", "/etc/passwd", "~"])
 def test_a_confined_request_stays_in_the_folder(work: Path, path: str) -> None:
     (work / "link.txt").symlink_to(work.parent / "secret.txt")
-    for do in ("find", "list", "read"):
-        content, data = answer(work, {"do": do, "path": path, "start": 0, "stop": 9}, True)
-        assert "outside" in content["refused"] and data == []
+    operations: tuple[Literal["find", "list", "read"], ...] = ("find", "list", "read")
+    for do in operations:
+        reply = answer(work, ReadFiles(do, path, 0, 9, is_confined=True))
+        assert "outside" in reply.refused and not reply.buffers
     assert ("link.txt", "link.txt") not in names(work, "*", is_confined=True)
     assert ("link.txt", "link.txt") in names(work, "*")
 
 
 def test_pieces_are_those_of_the_file(work: Path) -> None:
-    request = {"do": "read", "path": "out/deep/c.txt", "start": 1, "stop": 3}
-    content, data = answer(work, request)
-    assert data == [b"cc"] and content["size"] == 3
-    too_much = {**request, "stop": MAX_PIECE_BYTES + 2}
-    assert "cannot be read at once" in answer(work, too_much)[0]["refused"]
+    request = ReadFiles("read", "out/deep/c.txt", 1, 3)
+    piece = answer(work, request)
+    assert piece.buffers == (b"cc",) and piece.size == 3
+    too_much = replace(request, stop=MAX_PIECE_BYTES + 2)
+    assert "cannot be read at once" in answer(work, too_much).refused
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_is_no_file_and_is_not_waited_for(work: Path) -> None:
     os.mkfifo(work / "pipe")
     assert names(work, ".").count(("pipe", "pipe")) == 0
-    request = {"do": "read", "path": "pipe", "start": 0, "stop": 1}
-    assert "no file" in answer(work, request)[0]["refused"]
+    assert "no file" in answer(work, ReadFiles("read", "pipe", 0, 1)).refused
 
 
 def test_more_files_than_one_answer_holds(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outgoing_files, "MAX_FILES", 2)
-    assert "make_archive" in answer(work, {"do": "find", "path": "out"})[0]["refused"]
+    assert "make_archive" in answer(work, ReadFiles("find", "out")).refused
 
 
 def test_folders_are_listed_before_files(work: Path) -> None:
-    content, _ = answer(work, {"do": "list", "path": "out"})
-    assert [entry[:2] for entry in content["entries"]] == [
+    found = answer(work, ReadFiles("list", "out"))
+    assert [entry[:2] for entry in found.entries] == [
         ["deep", "folder"],
         ["a.csv", "file"],
         ["b.csv", "file"],
@@ -109,10 +111,8 @@ def test_files_changed_in_a_span_are_listed_by_path(tmp_path: Path) -> None:
         path.write_text("1")
         os.utime(path, (changed, changed))
     (tmp_path / "link").symlink_to(tmp_path / "new.csv")
-    asked = {"do": "changed", "path": ".", "since": 100, "until": 200}
-    found = answer(tmp_path, asked, is_confined=True)[0]
-    assert found == {
-        "entries": [["new.csv", "file", 1, 150.0], ["out/deep/model.pt", "file", 1, 200.0]],
-        "more": 0,
-    }
-    assert "refused" in answer(tmp_path, asked | {"path": ".."}, is_confined=True)[0]
+    request = ReadFiles("changed", ".", since=100, until=200, is_confined=True)
+    assert answer(tmp_path, request) == FilesReply(
+        entries=[["new.csv", "file", 1, 150.0], ["out/deep/model.pt", "file", 1, 200.0]]
+    )
+    assert answer(tmp_path, replace(request, path="..")).refused

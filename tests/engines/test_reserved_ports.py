@@ -15,12 +15,13 @@ import zmq
 
 from jupyter_sky.machines.engines.client.connection import ClusterConnection
 from jupyter_sky.machines.engines.controller.hub import ReservedPorts, ReservingSocket
+from jupyter_sky.machines.engines.wire.engine_requests import Ping, PingReply
 from tests.conftest import WAIT, clean, wait_until
 
 TAKER = """
 import socket, sys
 from ipyparallel.controller import app
-from jupyter_sky.machines.engines.controller import controller
+from jupyter_sky.machines.engines.controller.__main__ import main
 
 init_schedulers, taken = app.IPController.init_schedulers, []
 
@@ -36,7 +37,7 @@ def take_ports(self):
     print("taken:", len(taken), flush=True)
 
 app.IPController.init_schedulers = take_ports
-controller.main(sys.argv[1:])
+main(sys.argv[1:])
 """
 """Controller beside something that listens on its ports as soon as they are chosen, if it can."""
 
@@ -100,7 +101,7 @@ def test_nothing_takes_a_port_of_a_controller(start, tmp_path: Path, more: dict)
     connection = ClusterConnection("c", tmp_path / "security" / "client.json")
     try:
         connection.wait_ranks([0], WAIT, lambda: None)
-        assert connection.ask_engine(0, "ping")["status"] == "ok"
+        assert isinstance(connection.ask_engine(0, Ping()), PingReply)
     finally:
         connection.close()
     assert "taken: 0" in (tmp_path / "log").read_text()

@@ -12,6 +12,7 @@ import pytest
 
 from jupyter_sky.base.store.store import Store
 from jupyter_sky.machines.engines.client.observer import Observer
+from jupyter_sky.machines.engines.wire.controller_requests import Use
 from tests.conftest import Notebook, nothing_left, part, statuses, wait_until
 from tests.executor.ended_clusters import recorded_ends
 
@@ -91,7 +92,7 @@ def test_a_kernel_that_calls_keeps_the_cluster_and_one_that_waits_does_not(fresh
     time.sleep(5.0)
     row = Store.open(fresh.data).clusters()[0]
     observer = Observer(row.name, json.loads(Path(row.connection["file"]).read_text()))
-    assert observer.ask("use")["users"] == ["1 call of analysis.ipynb"]
+    assert observer.ask(Use()).users == ["1 call of analysis.ipynb"]
     observer.close()
     assert book.collect(sent).result == "8"
     left = nothing_left(fresh.data)

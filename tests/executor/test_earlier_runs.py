@@ -15,8 +15,9 @@ pytestmark = pytest.mark.slow
 
 ASK_CONTROLLER = """
 from jupyter_sky.execution.sessions import session
+from jupyter_sky.machines.engines.wire.controller_requests import Hello
 (cluster,) = session.current().clusters.connected.values()
-cluster.connection.ask_controller("hello")
+cluster.connection.ask_controller(Hello())
 """
 
 

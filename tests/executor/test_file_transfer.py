@@ -6,9 +6,9 @@ import os
 import random
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -16,13 +16,15 @@ from jupyter_sky.base.errors import SkyClusterLost, SkyTransferError
 from jupyter_sky.execution.files import file_transfer
 from jupyter_sky.execution.files.file_transfer import (
     FileSource,
+    PendingFiles,
     choose_targets,
     copy_files,
     plan_copies,
 )
 from jupyter_sky.machines.engines.node.outgoing_files import answer
+from jupyter_sky.machines.engines.wire.controller_requests import FilesReply, ReadFiles
 
-Hook = Callable[[dict[str, Any]], None]
+Hook = Callable[[ReadFiles], None]
 
 
 class DirectSource(FileSource):
@@ -37,21 +39,19 @@ class DirectSource(FileSource):
     def count(self, nbytes: int) -> None:
         self.counted += nbytes
 
-    def send(self, do: str, path: str, **content: Any) -> Future:
-        self.waiting += content.get("stop", 0) - content.get("start", 0)
+    def send(self, request: ReadFiles) -> PendingFiles:
+        self.waiting += (request.stop or 0) - (request.start or 0)
         self.most = max(self.most, self.waiting)
-        future: Future = Future()
-        future.set_result({"do": do, "path": path, **content})
-        return future
+        return request, Future()
 
-    def receive(self, request: Future) -> tuple[dict[str, Any], list[Any]]:
-        asked = request.result()
-        self.hook(asked)
-        self.waiting -= asked.get("stop", 0) - asked.get("start", 0)
-        content, data = answer(self.folder, asked)
-        if "refused" in content:
-            raise SkyTransferError(content["refused"])
-        return content, data
+    def receive(self, pending: PendingFiles) -> FilesReply:
+        request = pending[0]
+        self.hook(request)
+        self.waiting -= (request.stop or 0) - (request.start or 0)
+        reply = answer(self.folder, request)
+        if reply.refused:
+            raise SkyTransferError(reply.refused)
+        return reply
 
 
 @pytest.fixture
@@ -94,17 +94,17 @@ def test_a_lost_connection_leaves_no_file_and_the_next_time_goes_on(
 ) -> None:
     here, read = tmp_path / "here", 0
 
-    def cut(request: dict[str, Any]) -> None:
-        if request.get("start", 0) > 2_000_000:
+    def cut(request: ReadFiles) -> None:
+        if (request.start or 0) > 2_000_000:
             raise SkyClusterLost("cut")
 
     with pytest.raises(SkyClusterLost):
         bring(DirectSource(there, cut), here)
     assert not (here / "model.pt").exists()
 
-    def tally(request: dict[str, Any]) -> None:
+    def tally(request: ReadFiles) -> None:
         nonlocal read
-        read += request.get("stop", 0) - request.get("start", 0)
+        read += (request.stop or 0) - (request.start or 0)
 
     bring(DirectSource(there, tally), here)
     assert (here / "model.pt").read_bytes() == (there / "model.pt").read_bytes()
@@ -113,8 +113,8 @@ def test_a_lost_connection_leaves_no_file_and_the_next_time_goes_on(
 
 
 def test_an_interrupt_leaves_nothing(there: Path, tmp_path: Path) -> None:
-    def interrupt(request: dict[str, Any]) -> None:
-        if request.get("start", 0) > 2_000_000:
+    def interrupt(request: ReadFiles) -> None:
+        if (request.start or 0) > 2_000_000:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -125,8 +125,8 @@ def test_an_interrupt_leaves_nothing(there: Path, tmp_path: Path) -> None:
 def test_a_file_that_changes_is_begun_anew(there: Path, tmp_path: Path) -> None:
     changes = iter([True])
 
-    def change(request: dict[str, Any]) -> None:
-        if request.get("start", 0) > 2_000_000 and next(changes, False):
+    def change(request: ReadFiles) -> None:
+        if (request.start or 0) > 2_000_000 and next(changes, False):
             (there / "model.pt").write_bytes(b"2" * 4_000_000)
 
     bring(DirectSource(there, change), tmp_path)
@@ -134,8 +134,8 @@ def test_a_file_that_changes_is_begun_anew(there: Path, tmp_path: Path) -> None:
 
 
 def test_a_file_that_never_rests_is_refused(there: Path, tmp_path: Path) -> None:
-    def grow(request: dict[str, Any]) -> None:
-        if request["do"] == "read":
+    def grow(request: ReadFiles) -> None:
+        if request.do == "read":
             with (there / "model.pt").open("ab") as file:
                 file.write(b"x")
 
@@ -147,8 +147,8 @@ def test_a_file_that_never_rests_is_refused(there: Path, tmp_path: Path) -> None
 def test_a_small_log_that_grows_comes_as_it_is_at_one_moment(there: Path, tmp_path: Path) -> None:
     (there / "train.log").write_text("one\n")
 
-    def grow(request: dict[str, Any]) -> None:
-        if request["do"] == "read" and request["stop"] == 4:
+    def grow(request: ReadFiles) -> None:
+        if request.do == "read" and request.stop == 4:
             (there / "train.log").write_text("two\n")
 
     bring(DirectSource(there, grow), tmp_path, "train.log")
@@ -157,9 +157,9 @@ def test_a_small_log_that_grows_comes_as_it_is_at_one_moment(there: Path, tmp_pa
 
 def test_damaged_bytes_are_refused(there: Path, tmp_path: Path) -> None:
     class Damaged(DirectSource):
-        def receive(self, request: Future) -> tuple[dict[str, Any], list[Any]]:
-            content, data = super().receive(request)
-            return content, [b"x" * len(piece) for piece in data]
+        def receive(self, pending: PendingFiles) -> FilesReply:
+            reply = super().receive(pending)
+            return replace(reply, buffers=[b"x" * len(piece) for piece in reply.buffers])
 
     with pytest.raises(SkyTransferError, match="damaged"):
         bring(Damaged(there), tmp_path / "here")

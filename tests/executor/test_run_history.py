@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky.execution.cells.run_history import RunHistory
+from jupyter_sky.machines.engines.wire.controller_requests import JournalReply, ReadJournal
 
 ENTRY = {"msg_type": "stream", "content": {"name": "stdout", "text": "scaled\n"}}
 
@@ -17,11 +18,11 @@ ENTRY = {"msg_type": "stream", "content": {"name": "stdout", "text": "scaled\n"}
 def test_outputs_that_the_controller_does_not_have_yet_are_waited_for(
     behind: str, tmp_path: Path
 ) -> None:
-    nothing = {"entries": [], "next": 0, "status": behind}
-    answers = [nothing, nothing, {"entries": [ENTRY], "next": 1, "status": "ok"}]
+    nothing = JournalReply([], 0, behind, None)
+    answers = [nothing, nothing, JournalReply([ENTRY], 1, "ok", 5.0)]
 
-    def ask(op: str, run: str, start: int) -> dict[str, Any]:
-        return answers.pop(0) if answers else {"entries": [], "next": 1, "status": "ok"}
+    def ask(request: ReadJournal) -> JournalReply:
+        return answers.pop(0) if answers else JournalReply([], 1, "ok", 5.0)
 
     row = SimpleNamespace(cluster="c", ended=5.0, status="ok")
     store: Any = SimpleNamespace(run=lambda run_id: row)

@@ -18,6 +18,7 @@ from jupyter_sky.execution.functions.calls.dispatch import ResultHandler
 from jupyter_sky.execution.functions.calls.nodes import PoolNode, SentBatch
 from jupyter_sky.execution.functions.calls.output import OutputSink
 from jupyter_sky.execution.functions.calls.tasks import CallTask, PackedCall, RemoteFuture
+from jupyter_sky.execution.functions.node.messages import Saved
 from jupyter_sky.execution.functions.pools.pool import Pool
 from jupyter_sky.machines.engines.node.engine_process import ENGINE_VARIABLE
 from jupyter_sky.machines.engines.node.notices import NOTICES_FILE
@@ -183,8 +184,8 @@ def test_a_save_of_a_node_that_was_given_up_comes_too_late() -> None:
     batch, handler = SentBatch(node, {0: task}), ResultHandler(None)  # pyright: ignore
     assert task.recovery is not None
     task.losses.append("node 0: its engine died")
-    handler._on_saved(batch, 0, "fit", "000000-0000000001.sky", b"1")
+    handler.dispatch(Saved(0, "fit", "000000-0000000001.sky", b"1"), batch)
     assert task.losses == [], "it has made progress"
     batch.take_all()
-    handler._on_saved(batch, 0, "fit", "000000-0000000002.sky", b"2")
+    handler.dispatch(Saved(0, "fit", "000000-0000000002.sky", b"2"), batch)
     assert task.recovery.saves == {"fit": ("000000-0000000001.sky", b"1")}

@@ -17,6 +17,7 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.base.errors import SkyError, SkyTransferError, SkyUsageError
+from jupyter_sky.base.messages import Message
 from jupyter_sky.execution.functions.calls.tasks import RemoteError
 from jupyter_sky.execution.functions.pools.pool import Pool
 from jupyter_sky.execution.serialization import memory_files
@@ -286,9 +287,9 @@ def test_large_arguments_travel_once_and_are_not_shared(
     client = compute.connection.client
     broadcast = client.broadcast
 
-    def counted(engines: Any, kind: str, content: Any, buffers: Any) -> Any:
-        sent.append(sum(memoryview(b).nbytes for b in buffers or ()))
-        return broadcast(engines, kind, content, buffers)
+    def counted(engines: Any, kind: str, request: Message) -> Any:
+        sent.append(sum(memoryview(b).nbytes for b in request.attached))
+        return broadcast(engines, kind, request)
 
     monkeypatch.setattr(client, "broadcast", counted)
     assert measure(array) @ compute == [("ndarray", 400_000)] * 2

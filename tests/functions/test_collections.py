@@ -206,11 +206,12 @@ def test_object_kinds_have_separate_names(where: str) -> None:
 
 
 def test_many_names_slow_nothing_down() -> None:
+    from jupyter_sky.execution.functions.shared.messages import AddAmount
     from jupyter_sky.execution.functions.shared.shared_state import SharedState
 
     shared_state = SharedState()
     for number in range(1, 2001):
-        asked = {"kind": "counter", "name": str(number), "op": "add", "amount": 1}
+        asked = AddAmount("counter", str(number), 1)
         shared_state.handle_request(b"me", number, asked, ())
     assert (
         len(shared_state.objects) == 2000

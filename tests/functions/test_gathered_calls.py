@@ -22,6 +22,7 @@ from jupyter_sky.execution.functions.calls.gathered_calls import (
 from jupyter_sky.execution.functions.calls.nodes import PoolNode, SentBatch
 from jupyter_sky.execution.functions.calls.output import OutputSink
 from jupyter_sky.execution.functions.calls.progress import CallCounter
+from jupyter_sky.execution.functions.node.messages import Returned, RunPlainCalls
 from jupyter_sky.execution.functions.node.node_worker import CallBatch
 
 NODE: Any = object.__new__(PoolNode)
@@ -157,8 +158,9 @@ def test_calls_are_plain_by_their_arguments() -> None:
 
 def test_node_begins_or_returns_each_call_once() -> None:
     context: Any = None
-    batch = CallBatch(None, {"header": {"msg_id": "a"}}, context, slots=2)
-    batch.add_plain(context, None, (b"",), range(7, 2007), [((x,), {}) for x in range(2000)])
+    batch = CallBatch([], {"header": {"msg_id": "a"}}, context, slots=2)
+    arguments = [((x,), {}) for x in range(2000)]
+    batch.add_plain(context, RunPlainCalls("p", None, (b"",), range(7, 2007), arguments))
     begun: list[int] = []
     started = threading.Event()
 
@@ -179,6 +181,6 @@ def test_node_begins_or_returns_each_call_once() -> None:
     started.set()
     for thread in threads:
         thread.join()
-    returned = [key for kind, keys in batch._out for key in keys if kind == "returned"]
+    returned = [key for each in batch._out if isinstance(each, Returned) for key in each.keys]
     assert sorted([*begun, *returned]) == list(range(7, 2007))
     assert batch.open_count == len(begun) == len(batch.calls)

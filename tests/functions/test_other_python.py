@@ -23,7 +23,7 @@ from jupyter_sky.base.errors import (
     SkyVersionError,
 )
 from jupyter_sky.execution.functions.calls.lazy_calls import Function
-from jupyter_sky.execution.functions.images.portable import make_portable
+from jupyter_sky.execution.functions.calls.portable import make_portable
 from jupyter_sky.execution.functions.node.image_install import (
     PackageRequest,
     end_workers,

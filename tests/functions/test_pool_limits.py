@@ -18,7 +18,7 @@ from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.execution.clusters.cluster_request import ClusterRequest
 from jupyter_sky.execution.clusters.clusters import ClusterRegistry
-from jupyter_sky.execution.functions.pools import autoscaler
+from jupyter_sky.execution.functions.pools import pool as pools
 from jupyter_sky.execution.functions.pools.compute import Compute
 from jupyter_sky.execution.functions.pools.launch import ClusterLauncher
 from jupyter_sky.execution.sessions import session as sessions
@@ -127,7 +127,7 @@ def test_failing_nodes_are_ended_and_retries_are_bounded(
 ) -> None:
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    monkeypatch.setattr(autoscaler, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(pools, "RETRY_SECONDS", 0.05)
     made_ready: list[int] = []
 
     def welcome(self: Compute, pool: Any, ranks: Sequence[int]) -> None:

@@ -35,7 +35,7 @@ class Nodes:
     def __init__(self, running: int = 0) -> None:
         self.running = running
 
-    def count_running(self, group: object) -> tuple[int, int]:
+    def count_running(self) -> tuple[int, int]:
         return self.running, 2
 
 
@@ -112,7 +112,7 @@ def gathered(show: list[GatherProgress], monkeypatch, work: Any, count: int = 4)
     monkeypatch.setattr(module, "PERIOD_SECONDS", 0.01)
     monkeypatch.setattr(module, "_find_display", lambda: show.append)
     futures = futures_of(count)
-    with show_progress(count, Nodes(1), object()) as sent:
+    with show_progress(count, Nodes(1).count_running) as sent:
         sent(futures)
         work(futures, show)
 
@@ -159,7 +159,7 @@ def test_final_progress_names_outcome(monkeypatch, error: type[BaseException], s
 def test_quick_gather_shows_no_progress(monkeypatch) -> None:
     show: list[GatherProgress] = []
     monkeypatch.setattr(module, "_find_display", lambda: show.append)
-    with show_progress(3, Nodes(), object()):
+    with show_progress(3, Nodes().count_running):
         pass
     assert show == []
 

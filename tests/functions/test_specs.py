@@ -9,7 +9,7 @@ import pytest
 import jupyter_sky as sky
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.execution.functions.images.specs import Nodes
-from jupyter_sky.execution.functions.pools.autoscaler import nodes_to_add
+from jupyter_sky.execution.functions.pools.pool import nodes_to_add
 
 
 @pytest.mark.parametrize(

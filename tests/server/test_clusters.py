@@ -19,6 +19,7 @@ from jupyter_sky.base.store.store import Store
 from jupyter_sky.execution.sessions import extension
 from jupyter_sky.interfaces.server import runs
 from jupyter_sky.interfaces.server.service import SkyService
+from jupyter_sky.machines.engines.wire.controller_requests import Extend, UseReply
 from tests.conftest import WAIT, Notebook, part
 from tests.server.conftest import Refused
 from tests.store.rows import CLUSTER, GONE, RUN
@@ -389,9 +390,9 @@ async def test_outputs_that_are_no_longer_kept(ask: Any, store: Store) -> None:
 def test_a_lease_cannot_be_extended(store: Store) -> None:
     asked: list[Any] = []
 
-    def head(op: str, seconds: float) -> dict[str, Any]:
-        asked.append((op, seconds))
-        return {"idle_left": seconds}
+    def head(request: Extend) -> UseReply:
+        asked.append((request.op, request.seconds))
+        return UseReply(request.seconds, 600.0, [], {"what": "a cell", "ago": 0.0}, [])
 
     machine = {"id": "i-1", "lease_end": time.time() + 1800.0}
     row = replace(CLUSTER, machines=[machine, {"id": "i-2", "lease_end": time.time() + 9e6}])

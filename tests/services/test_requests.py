@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky.base.errors import SkyError
+from jupyter_sky.machines.engines.wire.controller_requests import DataEngineReply, StartDataEngine
 from jupyter_sky.machines.services.requests import (
     await_engine,
     check_client,
@@ -22,12 +23,12 @@ class Controller:
     def __init__(self, *answers: dict[str, Any]) -> None:
         self.answers, self.starts = list(answers), list[bool]()
 
-    def ask(self, op: str, engine: str, version: str, start: bool) -> dict[str, Any]:
-        assert op == "data_engine"
-        self.asked = engine, version
-        self.starts.append(start)
+    def ask(self, request: StartDataEngine) -> DataEngineReply:
+        self.asked = request.engine, request.version
+        self.starts.append(request.start)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return {"detail": "", "hint": None, "facts": {"version": version}, **answer}
+        facts = {"version": request.version}
+        return DataEngineReply(**{"detail": "", "hint": None, "facts": facts, **answer})
 
 
 def test_missing_client_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

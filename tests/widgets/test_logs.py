@@ -18,6 +18,7 @@ from jupyter_sky.interfaces.magics import verbs
 from jupyter_sky.interfaces.widgets.logs import SHOWN_LINES, Log, format_entries, static_html
 from jupyter_sky.machines.engines.controller.controller import Runs
 from jupyter_sky.machines.engines.controller.journal import Journal
+from jupyter_sky.machines.engines.wire.controller_requests import JournalReply, ReadJournal
 
 
 def message(kind: str, **content: Any) -> tuple[str, bytes]:
@@ -116,7 +117,8 @@ class SlowController:
         self.runs.record_sent(facts, "message", True)
         self.asked = 0
 
-    def ask_controller(self, op: str, run: str, start: int) -> dict[str, Any]:
+    def ask_controller(self, request: ReadJournal) -> JournalReply:
+        run = request.run
         self.asked += 1
         if self.asked == 3:
             self.journal.append(run, 0, *stream("late\n"))
@@ -125,8 +127,8 @@ class SlowController:
             assert known is not None
             known.mark_finished("message", quiet=True)
         status = self.runs._runs[run].status
-        entries, following = self.journal.read(run, start)
-        return {"entries": entries, "next": following, "status": status, "ended": None}
+        entries, following = self.journal.read(run, request.start)
+        return JournalReply(entries, following, status, None)
 
 
 def test_log_of_an_ended_run_waits_for_its_late_outputs(

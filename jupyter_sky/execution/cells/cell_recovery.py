@@ -43,6 +43,7 @@ from jupyter_sky.execution.files.file_transfer import (
 )
 from jupyter_sky.execution.files.transfer import sync_files
 from jupyter_sky.machines.engines.node.notices import NoticeKind
+from jupyter_sky.machines.engines.wire.controller_requests import ApproveEnd
 
 if TYPE_CHECKING:
     from jupyter_sky.base.requests.cell_options.values import CellOptions
@@ -302,7 +303,7 @@ class SaveFetcher(threading.Thread):
                     old.unlink(missing_ok=True)
         if not self._approved and is_saved_since(self._cluster.notices.current, newest):
             self._approved = True
-            self._cluster.connection.ask_controller("approve_end", run=self._run_id)
+            self._cluster.connection.ask_controller(ApproveEnd(self._run_id))
 
 
 def is_saved_since(notices: Notices, newest: FoundFiles) -> bool:

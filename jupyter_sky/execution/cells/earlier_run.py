@@ -10,8 +10,9 @@ from jupyter_sky.base.errors import SkyCancelled, SkyError, SkyTimeout
 from jupyter_sky.base.requests.quantities import format_run_time
 from jupyter_sky.base.store.store import RunRow
 from jupyter_sky.base.translation import _
-from jupyter_sky.execution.cells.live_run import UnbegunRun
+from jupyter_sky.execution.cells.live_run import UnbegunRun, stop_run
 from jupyter_sky.execution.cells.run_monitor import ANSWER_SECONDS, describe_loss
+from jupyter_sky.machines.engines.wire.controller_requests import ListEngines, ReadJournal
 
 if TYPE_CHECKING:
     from jupyter_sky.execution.cells.session_state import SessionState
@@ -51,8 +52,8 @@ class EarlierRun:
         if row.session == self.session.id or row.is_monitored():
             return row.stage
         link = self._cluster().connection
-        answer = link.ask_controller("journal", run=self.id, start=_END_OF_JOURNAL)
-        found = str(answer["status"])
+        answer = link.ask_controller(ReadJournal(self.id, _END_OF_JOURNAL))
+        found = str(answer.status)
         if found == "unknown":
             return "lost" if self._unbegun.is_lost(link) else "queued"
         return _STATUS.get(found, found)
@@ -70,11 +71,9 @@ class EarlierRun:
         """Interrupt it on its cluster; once `warning` has been shown, restart its engines."""
         if self.done():
             return
-        cluster = self._cluster()
-        op, why = "kill" if self.warning else "interrupt", _("it was interrupted twice")
+        cluster, by_force = self._cluster(), bool(self.warning)
         self._stopped_at = self._stopped_at or time.monotonic()
-        ranks = list(range(cluster.row.nodes))
-        cluster.connection.ask_controller(op, run=self.id, ranks=ranks, why=why)
+        stop_run(cluster, self.id, by_force)
 
     @property
     def warning(self) -> str:
@@ -83,7 +82,7 @@ class EarlierRun:
         late = self._stopped_at and time.monotonic() - self._stopped_at > ANSWER_SECONDS
         if row.warning or not late or self.done():
             return row.warning
-        engines = self._cluster().connection.ask_controller("engines")["engines"]
+        engines = self._cluster().connection.ask_controller(ListEngines()).engines
         warning = describe_loss([one["rank"] for one in engines if one["running"] == self.id])
         self.session.store.warn_run(self.id, warning)
         return warning

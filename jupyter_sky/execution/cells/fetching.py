@@ -17,6 +17,8 @@ from jupyter_sky.execution.files.file_transfer import (
     plan_copies,
 )
 from jupyter_sky.execution.files.transfer import Progress
+from jupyter_sky.machines.engines.wire.controller_requests import ListEngines
+from jupyter_sky.machines.engines.wire.engine_requests import ListNames
 
 if TYPE_CHECKING:
     from jupyter_sky.execution.cells.session_state import SessionState
@@ -198,7 +200,7 @@ class _Fetcher:
 
     def _fetch_variable(self, name: str) -> FetchedValue | None:
         live, has_file = self.source.cluster, self.source.find(name).exists
-        engines = live.connection.ask_controller("engines")["engines"]
+        engines = live.connection.ask_controller(ListEngines()).engines
         if any(engine["rank"] == self.request.rank and engine["running"] for engine in engines):
             text = _("{name} comes when the cell has ended that runs on {cluster}")
             self.tell(text.format(name=name, cluster=live.row.name))
@@ -229,7 +231,7 @@ class _Fetcher:
 def _unknown_name(name: str, live: ClusterHandle, source: FileSource) -> Exception:
     if is_path(name):
         return source.missing_error(name)
-    entries = live.connection.ask_engine(source.rank, "names")["names"]
+    entries = live.connection.ask_engine(source.rank, ListNames()).names
     known = [entry[0] for entry in entries]
     return SkyUsageError(
         _("get: there is no variable {name!r} on {name2}, and no file of that name").format(

@@ -15,6 +15,12 @@ from jupyter_sky.base.store.rows import run_label
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.engines.client.waits import wait_callback
 from jupyter_sky.machines.engines.controller.activity import notebook_name
+from jupyter_sky.machines.engines.wire.controller_requests import (
+    Hello,
+    Interrupt,
+    Kill,
+    ListEngines,
+)
 
 if TYPE_CHECKING:
     from jupyter_sky.execution.cells.request import CellPosition
@@ -124,7 +130,7 @@ class UnbegunRun:
 
     def is_lost(self, connection: ClusterConnection) -> bool:
         """Return whether its cluster has had time to begin it, and has not."""
-        if connection.ask_controller("hello")["running"]:
+        if connection.ask_controller(Hello()).running:
             self._idle_since = time.monotonic()
         return time.monotonic() - self._idle_since > UNKNOWN_SECONDS
 
@@ -135,13 +141,23 @@ def find_running(cluster: ClusterHandle, ranks: Collection[int]) -> set[str]:
     try:
         with contextlib.suppress(SkyError):
             answer = cluster.connection.ask_controller(
-                "engines", timeout=ANSWER_SECONDS, wait_reconnect=False
+                ListEngines(), ANSWER_SECONDS, wait_reconnect=False
             )
-            engines = answer["engines"]
+            engines = answer.engines
             return {one["running"] for one in engines if one["running"] and one["rank"] in ranks}
     finally:
         wait_callback.reset(waiting)
     return set()
+
+
+def stop_run(cluster: ClusterHandle, run_id: str, by_force: bool) -> None:
+    """Interrupt a run of another notebook or an earlier one, or kill its engines."""
+    ranks = range(cluster.row.nodes)
+    if by_force:
+        request = Kill(run_id, [*ranks], _("it was interrupted twice"))
+        cluster.connection.ask_controller(request)
+    else:
+        cluster.connection.ask_controller(Interrupt(run_id, [*ranks]))
 
 
 def describe_run(cluster: ClusterHandle, run_id: str) -> str:

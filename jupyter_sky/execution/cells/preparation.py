@@ -21,6 +21,7 @@ from jupyter_sky.execution.cells.magic_code import parse_cell
 from jupyter_sky.execution.clusters.cluster import Placement
 from jupyter_sky.execution.files import transfer
 from jupyter_sky.execution.files.transfer import RemoteValue, TransferReporter, format_size
+from jupyter_sky.machines.engines.wire.engine_requests import Bind
 from jupyter_sky.machines.provisioner import Report
 from jupyter_sky.machines.services.requests import client_packages
 
@@ -48,6 +49,7 @@ def prepare_engines(
         Whether packages that the cell imports are brought, too.
     """
     cluster, ranks, options = placement.cluster, placement.ranks, sending.options
+    cluster.connection.check_protocol()
     if options.sync:
         from jupyter_sky.execution.files.shared_files import share_files
 
@@ -73,7 +75,7 @@ def prepare_engines(
             _note_decision(name, decision, reporter)
     for name, parcel in sending.large.items():
         progress, policy = reporter.progress(name), sending.policy(name)
-        decisions = transfer.send_value(cluster, ranks, name, parcel, progress, policy)
+        decisions = transfer.send_value(cluster, ranks, name, parcel, progress, policy.get("auto"))
         if decisions == {"same"}:
             reporter.note(
                 _("{name} is there already ({nbytes}): not sent").format(
@@ -135,13 +137,13 @@ def _bind_handles(
                 _("-i {name}: it has no value for engine {rank}").format(name=name, rank=rank)
             )
         if value.cluster is cluster and value.rank == rank:
-            ask = {"name": name, "ref": value.ref, **policy}
-            decisions.add(cluster.connection.ask_engine(rank, "bind", **ask)["decision"])
+            bind = Bind(name, value.ref, policy.get("auto"))
+            decisions.add(cluster.connection.ask_engine(rank, bind).decision)
             continue
         parcel = transfer.Parcel.of(value.fetch(reporter.progress(name)), name)
         reporter.announce(name, parcel.nbytes, "to")
         decisions |= transfer.send_value(
-            cluster, [rank], name, parcel, reporter.progress(name), policy
+            cluster, [rank], name, parcel, reporter.progress(name), policy.get("auto")
         )
     return decisions
 

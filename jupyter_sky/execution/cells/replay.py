@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.store.store import RunRow, Store
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.cells.earlier_run import describe_outputs
-from jupyter_sky.execution.cells.live_run import UnbegunRun
+from jupyter_sky.execution.cells.live_run import UnbegunRun, stop_run
 from jupyter_sky.execution.cells.relay import InertDisplay, Relay, is_untrusted
 from jupyter_sky.execution.cells.run_monitor import ANSWER_SECONDS, describe_loss
 from jupyter_sky.execution.clusters.cluster import ClusterHandle
 from jupyter_sky.execution.clusters.cluster_records import ClusterRecords
 from jupyter_sky.execution.display import Display
+from jupyter_sky.machines.engines.wire.controller_requests import JournalReply, ReadJournal
 
 if TYPE_CHECKING:
     from jupyter_sky.machines.engines.client.connection import ClusterConnection
@@ -67,15 +68,15 @@ def _replay_run(
         display = InertDisplay(display, row.run_id)
     relay = Relay(display, ranks, cap, f"%sky logs {row.name or row.cell}")
     start, stopped_at, warning = row.shown, 0.0, ""
-    unbegun, answer = UnbegunRun(), {"status": "running"}
+    unbegun, answer = UnbegunRun(), JournalReply([], start, "running", None)
     while True:
         try:
-            answer = cluster.connection.ask_controller("journal", run=row.run_id, start=start)
-            relay.replay(answer["entries"])
-            if answer["entries"]:
-                start = answer["next"]
+            answer = cluster.connection.ask_controller(ReadJournal(row.run_id, start))
+            relay.replay(answer.entries)
+            if answer.entries:
+                start = answer.next
                 store.record_run_heartbeat(row.run_id, time.time(), start)
-            elif _has_ended(answer["status"], unbegun, cluster.connection):
+            elif _has_ended(answer.status, unbegun, cluster.connection):
                 break
             else:
                 wait(row.label)
@@ -84,25 +85,24 @@ def _replay_run(
                 warning = describe_loss(ranks)
                 display.send("stream", {"name": "stderr", "text": f"{warning}\n"})
         except KeyboardInterrupt:
-            if answer["status"] == "unknown":
+            if answer.status == "unknown":
                 raise  # there is nothing to interrupt: it stays in the queue
             if warning or not stopped_at:
-                op, why = "kill" if warning else "interrupt", _("it was interrupted twice")
-                cluster.connection.ask_controller(op, run=row.run_id, ranks=list(ranks), why=why)
+                stop_run(cluster, row.run_id, by_force=bool(warning))
             stopped_at = stopped_at or time.monotonic()
     relay.finish()
     _record_end(store, row, answer)
     if stopped_at:
         raise KeyboardInterrupt
-    return _describe_end(row, answer["status"], is_elsewhere=start >= ALL_SHOWN)
+    return _describe_end(row, answer.status, is_elsewhere=start >= ALL_SHOWN)
 
 
-def _record_end(store: Store, row: RunRow, answer: Mapping[str, Any]) -> None:
-    if answer["status"] == "unknown":  # it never reached the cluster
+def _record_end(store: Store, row: RunRow, answer: JournalReply) -> None:
+    if answer.status == "unknown":  # it never reached the cluster
         store.close_run_at_heartbeat(row.run_id)
     else:
-        ended = answer["ended"] or time.time()
-        store.end_run(row.run_id, answer["status"], ended)
+        ended = answer.ended or time.time()
+        store.end_run(row.run_id, answer.status, ended)
 
 
 def _describe_end(row: RunRow, status: str, is_elsewhere: bool) -> str:

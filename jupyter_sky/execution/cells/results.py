@@ -16,6 +16,7 @@ from jupyter_sky.execution.cells.request import CellPosition
 from jupyter_sky.execution.clusters.cluster import Placement
 from jupyter_sky.execution.files import transfer
 from jupyter_sky.execution.files.transfer import RemoteValue, TransferReporter
+from jupyter_sky.machines.engines.wire.engine_requests import KeepResult
 
 _RESULT = "the result"
 
@@ -137,7 +138,9 @@ class ResultCollector:
                     cluster, rank, _RESULT, described, trusted=self.trusted
                 )
             except SkyTransferError:  # it stays there, as values that are not sent at all do
-                described = cluster.connection.ask_engine(rank, "result", cell=self.cell.number)
+                described = cluster.connection.ask_engine(
+                    rank, KeepResult(self.cell.number)
+                ).described
         return RemoteValue(cluster, rank, _RESULT, described, self.trusted)
 
 

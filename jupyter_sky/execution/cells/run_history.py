@@ -12,6 +12,7 @@ from jupyter_sky.base.store.store import RunRow, Store
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.cells.output_area import Entry, entry_text
 from jupyter_sky.machines.engines.controller.journal import Journal
+from jupyter_sky.machines.engines.wire.controller_requests import ReadJournal
 
 if TYPE_CHECKING:
     from jupyter_sky.execution.clusters.cluster import ClusterHandle
@@ -88,16 +89,16 @@ class RunHistory:
         row = self.store.run(run_id)
         cluster = self._connected.get(row.cluster) if row else None
         if cluster is not None and not cluster.connection.is_lost:
-            answer = cluster.connection.ask_controller("journal", run=run_id, start=start)
-            following = answer["next"] if answer["entries"] else start
+            answer = cluster.connection.ask_controller(ReadJournal(run_id, start))
+            following = answer.next if answer.entries else start
             # the end of a cell may reach the notebook before its outputs reach the controller, or
             # even before it knows of the cell
-            known = answer["status"]
+            known = answer.status
             is_behind = row is not None and (
                 (known == "running" and row.ended is not None)
                 or (known == "unknown" and row.status in ("ok", "error"))
             )
-            return answer["entries"], following, not is_behind
+            return answer.entries, following, not is_behind
         file = self.journal_file(run_id)
         if file is None and row is not None and row.ended is None:
             return [], start, True  # it has printed nothing yet

@@ -17,6 +17,7 @@ from jupyter_sky.base.translation import _, ngettext
 from jupyter_sky.execution.cells.failures import rebuild_exception
 from jupyter_sky.execution.cells.inputs import Replies, Reply
 from jupyter_sky.execution.clusters.cluster import Placement
+from jupyter_sky.machines.engines.wire.controller_requests import Interrupt, Kill
 
 if TYPE_CHECKING:
     from jupyter_sky.machines.engines.client.cell_execution import CellExecution
@@ -254,10 +255,8 @@ class RunMonitor:
         left = self._not_interrupted()
         with contextlib.suppress(SkyClusterLost):
             link, ranks = self.placement.cluster.connection, [cell.rank for cell in left]
-            told = link.ask_controller(
-                "interrupt", wait_reconnect=False, run=self.run_id, ranks=ranks
-            )
-            self.interrupted_cells |= set(told["interrupted"])
+            told = link.ask_controller(Interrupt(self.run_id, ranks), wait_reconnect=False)
+            self.interrupted_cells |= set(told.interrupted)
             link.abort_cells(cell for cell in left if cell.rank not in self.interrupted_cells)
 
     def _not_interrupted(self) -> list[CellExecution]:
@@ -272,9 +271,9 @@ class RunMonitor:
             why = _("{label} did not stop when it was interrupted").format(label=self.label)
             ranks = [cell.rank for cell in self.cells if not cell.reply.done()]
             told = self.placement.cluster.connection.ask_controller(
-                "kill", wait_reconnect=False, run=self.run_id, ranks=ranks, why=why
+                Kill(self.run_id, ranks, why), wait_reconnect=False
             )
-            if killed := told["killed"]:
+            if killed := told.killed:
                 names = ", ".join(map(str, killed))
                 self.callbacks.note(f"engine {names} was restarted: its variables are gone")
 

@@ -21,6 +21,7 @@ from jupyter_sky.execution.cells.run_history import RunHistory
 from jupyter_sky.execution.clusters.clusters import ClusterRegistry
 from jupyter_sky.execution.files import transfer
 from jupyter_sky.knowledge.ledger.ledger import Ledger
+from jupyter_sky.machines.engines.wire.engine_requests import Pack
 
 if TYPE_CHECKING:
     from jupyter_sky.execution.cells.live_run import LiveRun
@@ -142,7 +143,7 @@ class Variables:
     def fetch(self, name: str, live: ClusterHandle, rank: int = 0) -> FetchedVariable | None:
         """Bring a remote variable here under the same name; return None where there is none."""
         trusted = Sky.load().trust
-        described = live.connection.ask_engine(rank, "pack", name=name, as_data=not trusted)
+        described = live.connection.ask_engine(rank, Pack(name, as_data=not trusted)).described
         if described.get("missing"):
             return None
         value = transfer.receive_value(live, rank, name, described, trusted=trusted)

@@ -22,6 +22,7 @@ from jupyter_sky.execution.clusters.cluster_launch import cancel_launch
 from jupyter_sky.execution.clusters.cluster_records import ClusterRecords
 from jupyter_sky.knowledge.ledger import budget
 from jupyter_sky.knowledge.ledger.budget import BudgetStatus, depletion_time
+from jupyter_sky.machines.engines.wire.controller_requests import SetDeadline
 
 _log = logging.getLogger(__name__)
 
@@ -272,7 +273,7 @@ def _send_once(row: ClusterRow, left: float | None) -> None:
             row.name, tunnel.connection if tunnel else connection_file.read(path, row.name)
         )
         try:
-            observer.ask("deadline", left=left)
+            observer.ask(SetDeadline(left))
         finally:
             observer.close()
     finally:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jupyter_sky import clouds
 from jupyter_sky.base.clouds.register import find_facts
@@ -31,6 +31,7 @@ from jupyter_sky.execution.clusters.machine_notices import MachineNotices
 from jupyter_sky.execution.display import Display, RunStatus
 from jupyter_sky.machines.engines.controller.activity import warn_seconds
 from jupyter_sky.machines.engines.controller.agent_server import GIVEN_UP
+from jupyter_sky.machines.engines.wire.controller_requests import ListEngines
 from jupyter_sky.machines.provisioner import check_alive
 from jupyter_sky.machines.provisioner.bootstrap import ensure_uv
 from jupyter_sky.machines.provisioner.launch_stages import record_event
@@ -185,15 +186,17 @@ class ClusterHandle:
                     break
         self.connection.disconnections.close()
 
-    def send_heartbeat(self, **more: Any) -> None:
+    def send_heartbeat(
+        self, idle: float | None = None, timeout: float = 10.0, wait_reconnect: bool = True
+    ) -> None:
         """Send a heartbeat to the controller: this notebook is connected, and what it runs."""
-        use = self.connection.use.describe()
+        beat = replace(self.connection.use.describe(self.notebook), idle=idle)
         if self.row.price:
             with contextlib.suppress(SkyError):  # a store that is locked: the old deadline stays
-                more["left"] = self.money_left()
-        answer = self.connection.ask_controller("beat", notebook=self.notebook, **use, **more)
-        self.idleness.update(answer["idle_left"], answer["idle"], time.time())
-        self.notices.update(answer.get("notices", {}), time.time())
+                beat = replace(beat, left=self.money_left())
+        answer = self.connection.ask_controller(beat, timeout, wait_reconnect)
+        self.idleness.update(answer.idle_left, answer.idle, time.time())
+        self.notices.update(answer.notices, time.time())
 
     def _heartbeat_delay(self, last: float) -> float:
         """Return how long after the last heartbeat the next is due."""
@@ -376,14 +379,14 @@ class ClusterHandle:
     def lost_nodes(self) -> dict[int, str]:
         """Return the ranks of nodes that are lost, each with the reason."""
         with contextlib.suppress(SkyError):
-            engines = self.connection.ask_controller("engines")["engines"]
+            engines = self.connection.ask_controller(ListEngines()).engines
             return {engine["rank"]: engine["lost"] for engine in engines if engine["lost"]}
         return {}
 
     def exit_reason(self, rank: int) -> str:
         """Return the reason why the engine of a rank was lost."""
         with contextlib.suppress(SkyError):
-            for engine in self.connection.ask_controller("engines")["engines"]:
+            for engine in self.connection.ask_controller(ListEngines()).engines:
                 if engine["rank"] == rank and engine["exit_reason"]:
                     return engine["exit_reason"]
         return _("the reason is not known")

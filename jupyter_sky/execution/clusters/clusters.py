@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from jupyter_sky import clouds
 from jupyter_sky.base.clouds.managed_facts import MANAGED
@@ -40,6 +39,8 @@ from jupyter_sky.execution.clusters.cluster_launch import (
 )
 from jupyter_sky.execution.clusters.cluster_records import ClusterRecords
 from jupyter_sky.execution.clusters.cluster_request import ClusterRequest
+from jupyter_sky.machines.engines.wire.controller_requests import Use, UseReply
+from jupyter_sky.machines.engines.wire.engine_requests import ListNames
 from jupyter_sky.machines.provisioner import Report
 from jupyter_sky.machines.services.requests import start_engine
 
@@ -260,21 +261,21 @@ class ClusterRegistry:
             )
         return row
 
-    def read_activity(self, row: ClusterRow) -> dict[str, Any] | None:
-        """Return the use of a cluster, as `engines.controller.activity` describes it.
+    def read_activity(self, row: ClusterRow) -> UseReply | None:
+        """Return the use of a cluster.
 
         Returns
         -------
-        dict or None
+        UseReply or None
             None where it does not answer, or where to ask would take a new connection to another
             machine.
         """
         live = self.connected.get(row.name)
         with contextlib.suppress(SkyError, OSError, ValueError, KeyError):
             if live is not None and not live.connection.is_lost:
-                return live.connection.ask_controller("use", timeout=2.0, wait_reconnect=False)
+                return live.connection.ask_controller(Use(), 2.0, wait_reconnect=False)
             if clouds.runs_here(row.cloud):
-                return _ask_local_controller(row, "use")
+                return _ask_local_controller(row)
         return None
 
     # -- connecting ------------------------------------------------------------------------
@@ -297,8 +298,8 @@ class ClusterRegistry:
         try:
             live.await_engines(range(row.nodes))
             live.send_heartbeat()
-            busy = live.connection.hello["running"]
-            count = len(live.connection.ask_engine(0, "names")["names"]) if not busy else None
+            busy = live.connection.hello.running
+            count = len(live.connection.ask_engine(0, ListNames()).names) if not busy else None
         except BaseException:
             self.disconnect(row.name)
             raise
@@ -442,12 +443,12 @@ def _describe_row(row: ClusterRow) -> str:
     )
 
 
-def _ask_local_controller(row: ClusterRow, op: str) -> dict[str, Any]:
-    """Ask the controller of a cluster on this machine, without a notebook's connection to it."""
+def _ask_local_controller(row: ClusterRow) -> UseReply:
+    """Return the use of a cluster on this machine, without a notebook's connection to it."""
     from jupyter_sky.machines.engines.client.observer import Observer
 
     observer = Observer(row.name, json.loads(Path(row.connection["file"]).read_text()))
     try:
-        return observer.ask(op, timeout=2.0)
+        return observer.ask(Use(), timeout=2.0)
     finally:
         observer.close()

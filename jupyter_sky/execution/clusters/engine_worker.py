@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.base.errors import SkyError
 from jupyter_sky.base.translation import _
+from jupyter_sky.machines.engines.wire.data_requests import EndExchange, Exchange, ReadPart
 from jupyter_sky.machines.storage.stores.checksums import crc32c
 from jupyter_sky.machines.storage.stores.connections import Connections
 from jupyter_sky.machines.storage.stores.errors import SkyStorageError, SkyWorkerLost
@@ -87,13 +88,13 @@ class EngineWorker:
                     if not self._signers:
                         break
                     sent = [self._messages.popleft() for __ in range(len(self._messages))]
-                received = self._ask("exchange", messages=sent)["messages"]
+                received = self._link.ask_engine(self._rank, Exchange(self._id, sent)).messages
                 for message in received:
                     self._handle(message)
                 pause = POLL_SECONDS if sent or received else min(2 * pause, LONGEST_POLL_SECONDS)
                 if not received:
                     threading.Event().wait(pause)
-            self._ask("end_exchange")
+            self._link.ask_engine(self._rank, EndExchange(self._id))
         except SkyError as error:
             self._fail(error)
 
@@ -114,9 +115,6 @@ class EngineWorker:
             self._report(PartOutcome(number, error=error))
             request = None
         self._messages.append({"id": number, "write": request})
-
-    def _ask(self, step: str, **content: Any) -> dict[str, Any]:
-        return self._link.ask_engine(self._rank, "data", step=step, id=self._id, **content)
 
     def _fail(self, error: SkyError) -> None:
         """Report all open jobs as lost with the engine."""
@@ -176,10 +174,6 @@ class RelayWorker:
         start, stop = read["span"]
         for place in range(start, stop, RELAYED_PIECE_BYTES):
             span = [place, min(place + RELAYED_PIECE_BYTES, stop)]
-            future = self._link.send_value_request(
-                self._rank, "data", step="read", request=read | {"span": span}
-            )
-            reply = self._link.wait(future)
-            self._link.reply_content(reply)
-            pieces += map(bytes, reply["buffers"])
+            reply = self._link.ask_engine(self._rank, ReadPart(read | {"span": span}))
+            pieces += map(bytes, reply.buffers)
         return b"".join(pieces)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jupyter_sky.base.errors import SkyError
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import _
+from jupyter_sky.machines.engines.wire.controller_requests import GiveUp
 from jupyter_sky.machines.provisioner import record_observation
 
 if TYPE_CHECKING:
@@ -91,4 +92,4 @@ def _give_up(
         cluster.store.save_cluster(cluster.row)
         cluster.store.change_price(cluster.row.id, cluster.row.price, ended)
     with contextlib.suppress(SkyError):
-        cluster.connection.ask_controller("give_up", ranks=[rank], why=why)
+        cluster.connection.ask_controller(GiveUp([rank], why))

@@ -150,7 +150,7 @@ def _make_candidate(clusters: ClusterRegistry, row: ClusterRow) -> EndCandidate:
     ]
     here = f" of {notebook_name(clusters.notebook)}"
     use = clusters.read_activity(row) if row.state == "up" else None
-    for user in use["users"] if use else ():  # calls and logins are in no store
+    for user in use.users if use else ():  # calls and logins are in no store
         if user not in users and not user.endswith(here):
             users.append(user)
     if row.state == "starting" and is_launch_running(row):

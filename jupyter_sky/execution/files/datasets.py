@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jupyter_sky.base.errors import SkyError
 from jupyter_sky.base.translation import _
@@ -21,6 +21,18 @@ from jupyter_sky.execution.files.dataset_listing import CellDataset, check_paths
 from jupyter_sky.execution.files.staging import StagedData, price_staging, staged_data
 from jupyter_sky.execution.files.transfer import TransferReporter, format_size
 from jupyter_sky.execution.files.transfer_account import observe_transfer
+from jupyter_sky.machines.engines.wire.data_requests import (
+    AddPiece,
+    AddPlans,
+    BeginArrival,
+    Cancel,
+    EndServe,
+    FindHeld,
+    ReadState,
+    Serve,
+    ServeReply,
+    TaskState,
+)
 from jupyter_sky.machines.storage.datasets.machine_data import plan_to_json
 from jupyter_sky.machines.storage.stores.connections import Connections
 from jupyter_sky.machines.storage.stores.delegation import delegate
@@ -122,16 +134,16 @@ class _Delivery:
         waiting, pause, missing = dict.fromkeys(self.ranks, 0), FIRST_POLL_SECONDS, 0
         while waiting:
             for rank in list(waiting):
-                state = self._ask(rank, "state")
-                missing = max(missing, state.get("missing", 0))
-                waiting[rank] = state["done"]
-                counts[rank] = state["reads"], state["received"]
+                state = self.cluster.connection.ask_engine(rank, ReadState(self.id))
+                missing = max(missing, state.missing)
+                waiting[rank] = state.done
+                counts[rank] = state.reads, state.received
                 if sentence := routes.note(rank, state):
                     self.reporter.note(sentence)
-                if state["ended"]:
+                if state.ended:
                     self._check_end(state)
                     del waiting[rank]
-                elif self._answer(rank, state["wanted"], routes):
+                elif self._answer(rank, state.wanted, routes):
                     pause = FIRST_POLL_SECONDS
             self.reporter.progress(self.data.name)(min([*waiting.values(), missing]), missing)
             time.sleep(pause)
@@ -187,14 +199,10 @@ class _Delivery:
         data = self.data
         packed, caches, link = data.packed, dict[int, str](), self.cluster.connection
         for rank in self.ranks:
-            content = {"step": "begin", "path": data.path, "single": data.manifest.is_single}
-            reply = link.send_value_request(rank, "data", [packed], id=self.id, **content)
-            caches[rank] = link.reply_content(link.wait(reply))["cache"]
+            begin = BeginArrival(self.id, data.path, data.manifest.is_single, buffers=(packed,))
+            caches[rank] = link.ask_engine(rank, begin).cache
         sizes = {identity: found.size for identity, found in data.objects.items()}
         return PeerRoutes(self.cluster, self.id, packed, caches, sizes)
-
-    def _ask(self, rank: int, step: str, **content: Any) -> dict[str, Any]:
-        return self.cluster.connection.ask_engine(rank, "data", step=step, id=self.id, **content)
 
     def _answer(self, rank: int, wanted: Sequence[str], routes: PeerRoutes) -> bool:
         """Send what an engine needs to get some objects; return whether there was something."""
@@ -233,14 +241,14 @@ class _Delivery:
     def _send_plans(self, rank: int, plans: Mapping[str, DownloadPlan]) -> bool:
         requests = {identity: plan_to_json(plan) for identity, plan in plans.items()}
         if requests:
-            self._ask(rank, "requests", requests=requests)
+            self.cluster.connection.ask_engine(rank, AddPlans(self.id, requests))
         return bool(requests)
 
     def _show_staging(self, done: int, total: int) -> None:
         """Show an upload to scratch, and let the engines hear that this machine is at work."""
         self.reporter.progress(self.data.name)(done, total)
         for rank in self.ranks:
-            self._ask(rank, "state")
+            self.cluster.connection.ask_engine(rank, ReadState(self.id))
 
     def _send_object(self, rank: int, identity: str, found: StoredObject) -> None:
         """Send the bytes of an object, piece by piece."""
@@ -248,15 +256,13 @@ class _Delivery:
         for start in range(0, max(found.size, 1), PIECE_BYTES):
             span = Span(start, min(start + PIECE_BYTES, found.size))
             piece = read_part(self.data.store.read(found, span), self._connections)
-            place = {"identity": identity, "start": start, "size": found.size}
-            reply = link.send_value_request(
-                rank, "data", [piece], step="piece", id=self.id, **place
+            link.ask_engine(
+                rank, AddPiece(self.id, identity, start, found.size, buffers=(memoryview(piece),))
             )
-            link.reply_content(link.wait(reply))
 
-    def _check_end(self, state: dict[str, Any]) -> None:
-        if state["error"]:
-            message, __, hint = state["error"].partition("\n")
+    def _check_end(self, state: TaskState) -> None:
+        if state.error:
+            message, __, hint = state.error.partition("\n")
             raise SkyStorageError(
                 f"{self.data.option} {self.data.manifest.uri}: {message}",
                 hint=hint or None,
@@ -265,7 +271,7 @@ class _Delivery:
     def _cancel(self) -> None:
         for rank in self.ranks:
             if not self.cluster.connection.is_lost:
-                self.cluster.connection.send_value_request(rank, "data", step="cancel", id=self.id)
+                self.cluster.connection.send_value_request(rank, Cancel(self.id))
 
     def _summary(self, missing: int, seconds: float, routes: PeerRoutes) -> str:
         data = self.data
@@ -334,13 +340,14 @@ class PeerRoutes:
         self._caches, self._sizes = caches, sizes
         self._missing: dict[int, int] = {}
         self._source_readers: set[str] = set()
-        self._server: Mapping[str, str] | None = None
+        self._server: ServeReply | None = None
+        self._has_asked = False
 
-    def note(self, rank: int, state: Mapping[str, Any]) -> str:
+    def note(self, rank: int, state: TaskState) -> str:
         """Take in what an engine says about its machine; return a sentence for the user."""
-        if state["listed"]:
-            self._missing.setdefault(rank, state["missing"])
-        if not state["lost_peer"] or (self._seed, rank) in self._cluster.unreachable_peers:
+        if state.listed:
+            self._missing.setdefault(rank, state.missing)
+        if not state.lost_peer or (self._seed, rank) in self._cluster.unreachable_peers:
             return ""
         self._cluster.unreachable_peers.add((self._seed, rank))
         return _(
@@ -364,7 +371,7 @@ class PeerRoutes:
         """Return whether the machine of an engine gets the data from where they are."""
         cache, seed = self._caches[rank], self._seed if self._has_peers else rank
         if cache != self._caches[seed] and (seed, rank) not in self._cluster.unreachable_peers:
-            if self._server is None:
+            if not self._has_asked:
                 self._start_server()
             if self._server:
                 return False
@@ -383,12 +390,12 @@ class PeerRoutes:
 
     def held(self, identities: Sequence[str]) -> list[str]:
         """Return those objects, of some, that the others can read by now."""
-        return self._ask_seed("held", identities=identities)["held"]
+        return self._cluster.connection.ask_engine(self._seed, FindHeld(self._id, identities)).held
 
     def plans(self, sums: Mapping[str, ContentSums]) -> dict[str, DownloadPlan]:
         """Return the requests to the first machine for objects, whose checksums are given."""
         assert self._server is not None
-        origin, key = self._server["origin"], self._server["key"]
+        origin, key = self._server.origin, self._server.key
         return {
             identity: plan_parts(
                 self._sizes[identity], known, partial(peer_request, origin, key, identity)
@@ -400,20 +407,12 @@ class PeerRoutes:
         """End the server of the first machine."""
         if self._server and not self._cluster.connection.is_lost:
             with suppress(SkyError):  # its engine is gone, and the server with it
-                self._ask_seed("end_serve")
+                self._cluster.connection.ask_engine(self._seed, EndServe(self._id))
 
     def _start_server(self) -> None:
         """Let the first machine serve the dataset; none where it cannot."""
-        link = self._cluster.connection
-        request = link.send_value_request(
-            self._seed, "data", [self._packed], step="serve", id=self._id
-        )
-        try:
-            self._server = link.reply_content(link.wait(request))
-        except SkyError:
-            self._server = {}
-
-    def _ask_seed(self, step: str, **content: Any) -> Any:
-        return self._cluster.connection.ask_engine(
-            self._seed, "data", step=step, id=self._id, **content
-        )
+        self._has_asked = True
+        with suppress(SkyError):
+            self._server = self._cluster.connection.ask_engine(
+                self._seed, Serve(self._id, buffers=(self._packed,))
+            )

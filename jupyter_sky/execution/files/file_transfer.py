@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from jupyter_sky.base.errors import SkyError, SkyTransferError, SkyUsageError, suggest
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.files.transfer import WINDOW_CHUNKS, Progress
+from jupyter_sky.machines.engines.wire.controller_requests import FilesReply, ReadFiles
+from jupyter_sky.machines.engines.wire.messages import JupyterMessage
 from jupyter_sky.machines.engines.wire.values import CHUNK_BYTES
 
 if TYPE_CHECKING:
@@ -34,6 +36,9 @@ REPLY_SECONDS = 120.0
 COMPLETION_SECONDS = 0.5
 ATTEMPTS = 3
 """Number of times that a file is begun, when it changes while it is read."""
+
+PendingFiles = tuple[ReadFiles, Future[JupyterMessage]]
+"""Request for files, and the future of its reply."""
 
 
 class FileSource:
@@ -54,17 +59,17 @@ class FileSource:
         SkyTransferError
             It cannot be read.
         """
-        content, __ = self.receive(self.send("find", path))
-        files = tuple(RemoteFile.parse(entry) for entry in content.get("files") or ())
-        return FoundFiles(path, files, bool(content.get("is_file")), bool(content.get("found")))
+        found = self.receive(self.send(ReadFiles("find", path)))
+        files = tuple(RemoteFile.parse(entry) for entry in found.files)
+        return FoundFiles(path, files, bool(found.is_file), bool(found.found))
 
     def missing_error(self, path: str) -> SkyTransferError:
         """Return the error of a path that is not there, with those that are."""
         folder, __, name = path.rpartition("/")
         known: list[str] = []
         try:
-            content, __ = self.receive(self.send("list", folder or "."))
-            known = [str(entry[0]) for entry in content["entries"]]
+            found = self.receive(self.send(ReadFiles("list", folder or ".")))
+            known = [str(entry[0]) for entry in found.entries]
         except (SkyError, KeyError, TypeError, IndexError):
             folder = ""  # the folder is not there, either
         where = f"in {folder} on" if folder and known else "on"
@@ -76,41 +81,39 @@ class FileSource:
             hint=hint,
         )
 
-    def send(self, do: str, path: str, **content: Any) -> Future:
+    def send(self, request: ReadFiles) -> PendingFiles:
         """Send a request; `receive` waits for the reply."""
         link = self.cluster.connection
         link.use.record("files")
         if self.rank:
-            return link.send_value_request(self.rank, "outgoing", do=do, path=path, **content)
-        return link.send_controller_request("outgoing", do=do, path=path, **content)
+            return request, link.send_value_request(self.rank, request)
+        return request, link.send_controller_request(request)
 
-    def receive(self, request: Future) -> tuple[dict[str, Any], list[Any]]:
-        """Return the content and the bytes of a reply.
+    def receive(self, pending: PendingFiles) -> FilesReply:
+        """Return the reply to a request.
 
         Raises
         ------
         SkyTransferError
             The node refuses; says why.
         """
-        link = self.cluster.connection
+        link, (request, future) = self.cluster.connection, pending
         if self.rank:
-            reply = link.wait(request)
-            content = link.reply_content(reply)
+            reply = link.engine_reply(request, link.wait(future))
         else:
-            reply = link.controller_reply(request, _("send files"), REPLY_SECONDS)
-            content = reply["content"]
-        if "refused" in content:
-            raise SkyTransferError(str(content["refused"]))
-        return content, list(reply.get("buffers") or ())
+            reply = link.controller_reply(request, future, _("send files"), REPLY_SECONDS)
+        if reply.refused:
+            raise SkyTransferError(str(reply.refused))
+        return reply
 
 
 def complete_path(cluster: ClusterHandle, fragment: str) -> list[str]:
     """Return the paths of a cluster's files that begin with a fragment; none when it is slow."""
     folder, slash, name = fragment.rpartition("/")
-    ask = {"do": "list", "path": folder + slash or "."}
+    request = ReadFiles("list", folder + slash or ".")
     try:
-        found = cluster.connection.ask_controller("outgoing", COMPLETION_SECONDS, False, **ask)
-        entries = [(str(entry[0]), entry[1]) for entry in found.get("entries") or ()]
+        found = cluster.connection.ask_controller(request, COMPLETION_SECONDS, False)
+        entries = [(str(entry[0]), entry[1]) for entry in found.entries]
     except (SkyError, TypeError, IndexError):
         return []
     return [
@@ -209,16 +212,16 @@ def _fill(
         out.seek(begin)
         out.truncate()
         advance(begin)
-        flying: deque[tuple[int, int, Future]] = deque()
+        flying: deque[tuple[int, int, PendingFiles]] = deque()
         piece, received = FIRST_PIECE_BYTES, time.monotonic()
         while begin < file.size or flying:
             while begin < file.size and len(flying) < WINDOW_CHUNKS:
                 stop = min(begin + piece, file.size)
-                request = source.send("read", file.path, start=begin, stop=stop)
+                request = source.send(ReadFiles("read", file.path, begin, stop))
                 flying.append((begin, stop, request))
                 begin = stop
             start, stop, request = flying.popleft()
-            data, file = _check_piece(file, start, stop, *source.receive(request))
+            data, file = _check_piece(file, start, stop, source.receive(request))
             out.write(data)
             advance(len(data))
             now = time.monotonic()
@@ -245,19 +248,19 @@ def _next_piece(nbytes: int, seconds: float) -> int:
 
 
 def _check_piece(
-    file: RemoteFile, start: int, stop: int, content: dict[str, Any], buffers: list[Any]
+    file: RemoteFile, start: int, stop: int, piece: FilesReply
 ) -> tuple[memoryview, RemoteFile]:
     """Return a piece that is what was read there, and the file in the state of that moment."""
     from xxhash import xxh3_128
 
-    data = memoryview(buffers[0]).cast("B") if buffers else memoryview(b"")
-    if xxh3_128(data).hexdigest() != content.get("digest") or len(data) > stop - start:
+    data = memoryview(piece.buffers[0]).cast("B") if piece.buffers else memoryview(b"")
+    if xxh3_128(data).hexdigest() != piece.digest or len(data) > stop - start:
         raise SkyTransferError(
             _("{path}: bytes from {start} on have arrived damaged").format(
                 path=file.path, start=start
             )
         )
-    state = content.get("size"), content.get("modified")
+    state = piece.size, piece.modified
     if state == (file.size, file.modified) and len(data) == stop - start:
         return data, file
     if start == 0 and len(data) == state[0] == stop:  # all of it, at one moment

@@ -27,6 +27,7 @@ from jupyter_sky.execution.files.dataset_listing import (
 from jupyter_sky.execution.files.datasets import delegate_data
 from jupyter_sky.execution.files.transfer import TransferReporter
 from jupyter_sky.execution.files.transfer_account import TransferAccount
+from jupyter_sky.machines.engines.wire.data_requests import Link, MountData, MountState, ServeMount
 from jupyter_sky.machines.storage.datasets.machine_data import request_to_json
 from jupyter_sky.machines.storage.datasets.signed_windows import window_spans
 from jupyter_sky.machines.storage.stores.errors import SkyStorageError
@@ -74,9 +75,7 @@ class CellMounts:
             if not runs_here(cloud):
                 raise _not_streamed(path, uri, _("only stores are streamed to other machines"))
             for rank in placement.ranks:
-                placement.cluster.connection.ask_engine(
-                    rank, "data", step="link", path=path, target=str(uri.path)
-                )
+                placement.cluster.connection.ask_engine(rank, Link(path, str(uri.path)))
         check_paths(self.streamed, cloud)
         for each in self.streamed:
             _mount(each, placement, reporter)
@@ -132,12 +131,11 @@ def _mount(data: CellDataset, placement: Placement, reporter: TransferReporter) 
             _("--mount {uri}: the credentials cannot be narrowed to this address").format(uri=uri),
             hint=_data_hint(data.path, uri),
         )
-    content = {"step": "mount", "path": data.path, "single": data.manifest.is_single}
+    request = MountData(data.path, data.manifest.is_single, buffers=(data.packed,))
     link = cluster.connection
     for rank in placement.ranks:
         try:
-            answer = link.send_value_request(rank, "data", [data.packed], **content)
-            name = link.reply_content(link.wait(answer))["id"]
+            name = link.ask_engine(rank, request).id
         except (SkyTransferError, SkyUsageError) as error:  # the machine's own, not of the line
             message = error.message.partition("\n")[0]
             raise SkyStorageError(
@@ -195,16 +193,16 @@ class MountServer:
             while True:
                 try:
                     state = self._cluster.connection.ask_mount(
-                        self._rank, ANSWER_SECONDS, id=self._name, windows=windows, refused=refused
+                        self._rank, ANSWER_SECONDS, ServeMount(self._name, windows, refused)
                     )
                 except SkyTimeout:  # the line is cut: what it has missed is sent again
                     continue
                 self._book(state)
-                for error in state.get("errors", ()):
+                for error in state.errors:
                     self._note(f"--mount {self._data.path}: {error}")
-                if state["ended"]:
+                if state.ended:
                     return
-                windows, refused = self._sign(state["wanted"])
+                windows, refused = self._sign(state.wanted)
         except (SkyError, OSError):  # the engine or the cluster is gone, or this kernel ends
             return
         finally:
@@ -224,10 +222,10 @@ class MountServer:
         spans = window_spans(found.size, number)
         return [request_to_json(self._store.read(found, span)) for span in spans]
 
-    def _book(self, state: dict[str, Any]) -> None:
+    def _book(self, state: MountState) -> None:
         """Enter what the store bills into the ledger."""
         source, row = place_of(self._data.store, self._data.manifest.uri), self._cluster.row
-        if not state.get("received") or not source or not is_priced(source):
+        if not state.received or not source or not is_priced(source):
             return
         if self._account is None:
             from jupyter_sky.knowledge import catalog
@@ -238,5 +236,5 @@ class MountServer:
             self._account = TransferAccount(
                 store, notebook, catalog.load(), title, route, listed=listed
             )
-        self._traffic = TransferTraffic(Traffic(reads=state["reads"]), moved=state["received"])
+        self._traffic = TransferTraffic(Traffic(reads=state.reads), moved=state.received)
         self._account.book_now_and_then(self._traffic)

@@ -17,6 +17,15 @@ from jupyter_sky.clouds.launches.launch_support import runs_here
 from jupyter_sky.execution.files.transfer import WINDOW_CHUNKS, TransferReporter, format_size
 from jupyter_sky.machines.engines.node.file_cache import FileTree
 from jupyter_sky.machines.engines.node.platforms import Platform
+from jupyter_sky.machines.engines.wire.engine_requests import (
+    FileParts,
+    FindPlatform,
+    ImportPackages,
+    InstallPackages,
+    MissingModules,
+    MissingPackageFiles,
+    MissingPackages,
+)
 from jupyter_sky.machines.engines.wire.values import CHUNK_BYTES
 from jupyter_sky.machines.packages.contents import SentPackage, is_supported
 from jupyter_sky.machines.packages.indexes import IndexSettings
@@ -76,7 +85,7 @@ class PackageTransfer:
     def _digests_on_all_engines(self) -> dict[str, str]:
         """Return the digests of packages that all engines have been sent, by name."""
         link = self.cluster.connection
-        sent = [link.ask_engine(rank, "missing", modules=[])["sent"] for rank in self.ranks]
+        sent = [link.ask_engine(rank, MissingModules(())).sent for rank in self.ranks]
         first, *others = sent
         return {
             name: tree
@@ -90,13 +99,11 @@ class PackageTransfer:
             return
         link = self.cluster.connection
         groups: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], list[int]] = {}
-        asked = [
-            (rank, link.send_value_request(rank, "missing", modules=sorted(modules)))
-            for rank in self.ranks
-        ]
+        request = MissingModules(sorted(modules))
+        asked = [(rank, link.send_value_request(rank, request)) for rank in self.ranks]
         for rank, reply in asked:
-            content = link.reply_content(link.wait(reply))
-            group = tuple(content["missing"]), tuple(sorted(content["sent"].items()))
+            found = link.engine_reply(request, link.wait(reply))
+            group = tuple(found.missing), tuple(sorted(found.sent.items()))
             groups.setdefault(group, []).append(rank)
         for (missing, there), ranks in groups.items():
             owners = set(distributions_of(missing).values())
@@ -140,7 +147,7 @@ class PackageTransfer:
         link = self.cluster.connection
         wanted = {name for name in plan.requirements if name in owners}
         if others := [*plan.requirements.keys() - wanted]:
-            wanted |= set(link.ask_engine(ranks[0], "lacking", names=sorted(others))["lacking"])
+            wanted |= set(link.ask_engine(ranks[0], MissingPackages(sorted(others))).lacking)
         if wanted:
             requirements = {name: plan.requirements[name] for name in sorted(wanted)}
             self._install(ranks, PackagePlan(requirements, (), plan.dropped, plan.environment))
@@ -165,20 +172,16 @@ class PackageTransfer:
         link, packages = self.cluster.connection, [*plan.requirements.values()]
         self.reporter.report("syncing", f"installing {' '.join(packages)}")
         self.cluster.ensure_package_installer()
-        content = {
-            "packages": packages,
-            "without": plan.dropped,
-            "settings": dict(plan.environment),
-        }
+        request = InstallPackages(packages, plan.dropped, dict(plan.environment))
         # all at once: each takes its seconds on a machine of its own
-        for reply in [link.send_value_request(rank, "packages", **content) for rank in ranks]:
+        for reply in [link.send_value_request(rank, request) for rank in ranks]:
             link.reply_content(link.wait(reply))
 
     def _split_by_platform(
         self, rank: int, packages: dict[SentPackage, FileTree]
     ) -> tuple[dict[SentPackage, FileTree], list[SentPackage]]:
         """Split packages into those that an engine's machine can import, and the others."""
-        there = Platform(*self.cluster.connection.ask_engine(rank, "platform")["platform"])
+        there = Platform(*self.cluster.connection.ask_engine(rank, FindPlatform()).platform)
         here = Platform.current()
         fitting = {p: tree for p, tree in packages.items() if is_supported(p, there, here)}
         return fitting, [package for package in packages if package not in fitting]
@@ -189,7 +192,7 @@ class PackageTransfer:
         names = ", ".join(map(str, packages))
         for rank in ranks:  # engines of one machine share what it keeps: the first one's fill does
             for package, tree in packages.items():
-                missing = link.ask_engine(rank, "lacking_files", known=tree.entries)["missing"]
+                missing = link.ask_engine(rank, MissingPackageFiles(tree.entries)).missing
                 if missing and not said:
                     self.reporter.announce(
                         names, sum(each.size() for each in packages.values()), "to"
@@ -197,7 +200,7 @@ class PackageTransfer:
                     said = True
                 self._send_files(rank, package.name, tree, missing)
             known = {package.name: tree.entries for package, tree in packages.items()}
-            link.ask_engine(rank, "sent", packages=known)
+            link.ask_engine(rank, ImportPackages(known))
         size = format_size(sum(tree.size() for tree in packages.values()))
         self.reporter.note(
             _("sent as here, not asked of an index: {names} ({size})").format(
@@ -216,7 +219,7 @@ class PackageTransfer:
                 show(done := done + size, total)
             pieces = [piece for __, __, piece in parts]
             places = [(digest, start) for digest, start, __ in parts]
-            future = link.send_value_request(rank, "file_parts", pieces, parts=places)
+            future = link.send_value_request(rank, FileParts(places, buffers=pieces))
             flying.append((future, sum(map(len, pieces))))
         for future, __ in flying:
             link.reply_content(link.wait(future))

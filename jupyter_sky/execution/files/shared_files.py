@@ -12,6 +12,7 @@ from jupyter_sky.execution.files.datasets import bring_data
 from jupyter_sky.execution.files.staging import STAGED_BYTES
 from jupyter_sky.execution.files.transfer import TransferReporter
 from jupyter_sky.machines.engines.node.files import build_manifest
+from jupyter_sky.machines.engines.wire.engine_requests import MissingFiles, TakeFiles
 from jupyter_sky.machines.storage.stores.files import FilesStore
 from jupyter_sky.machines.storage.stores.listing import Manifest
 from jupyter_sky.machines.storage.stores.uri import StorageUri
@@ -40,14 +41,14 @@ def share_files(
         return
     wanted, names = build_manifest(root, paths).files, set[str]()
     for rank in placement.ranks:
-        names.update(link.ask_engine(rank, "files", manifest=wanted)["missing"])
+        names.update(link.ask_engine(rank, MissingFiles(wanted)).missing)
     data = shared_dataset(root, names)
     if data is None:
         return
     bring_data([data], placement, reporter)
     manifest = {name: wanted[name] for name in names}
     for rank in placement.ranks:
-        link.ask_engine(rank, "take_files", folder=FOLDER, manifest=manifest)
+        link.ask_engine(rank, TakeFiles(FOLDER, manifest))
 
 
 def shared_dataset(root: Path, names: Iterable[str]) -> CellDataset | None:

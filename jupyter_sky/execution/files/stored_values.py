@@ -19,6 +19,7 @@ from jupyter_sky.execution.files.scratch import place_of_scratch, scratch_of
 from jupyter_sky.execution.files.transfer import TransferReporter, format_size, load_value
 from jupyter_sky.execution.files.upload_targets import EngineFiles, UploadTarget
 from jupyter_sky.execution.files.uploads import book_upload, choose_worker
+from jupyter_sky.machines.engines.wire.engine_requests import Pack, Spool, Unspool
 from jupyter_sky.machines.engines.wire.values import Parcel
 from jupyter_sky.machines.storage.datasets.writing import write_object
 from jupyter_sky.machines.storage.stores.connections import Connections
@@ -165,8 +166,8 @@ def store_value(
     uri, link = _place_value(output, placement), placement.cluster.connection
     if len(placement.ranks) > 1:
         uri = uri.root.child(f"{uri.key}.{rank}")
-    packed = {"name": output.name, "ref": described["ref"], "as_data": not trusted}
-    parcel = link.ask_engine(rank, "pack", **packed)
+    pack = Pack(output.name, as_data=not trusted, ref=described["ref"])
+    parcel = link.ask_engine(rank, pack).described
     if why := parcel.get("unpicklable"):
         raise SkyTransferError(f"-o {output.name}: {str(why).splitlines()[0]}")
     store = open_store(uri)
@@ -197,10 +198,10 @@ def _upload(
     """Upload a value from the machine of its engine, by way of a file there."""
     link = placement.cluster.connection
     header = _header(parcel["sizes"]).decode()
-    file = link.ask_engine(rank, "spool", ref=parcel["ref"], header=header)
+    file = link.ask_engine(rank, Spool(parcel["ref"], header))
     try:
-        path = PurePosixPath(file["path"])
-        found = StoredObject(path.name, file["size"], file["version"])
+        path = PurePosixPath(file.path)
+        found = StoredObject(path.name, file.size, file.version)
         start_worker, write_store = choose_worker(target, placement, rank)
         show = reporter.progress(target.option.path)
         transfer = Transfer(
@@ -215,7 +216,7 @@ def _upload(
         finally:
             book_upload(target, placement, transfer, start_worker)
     finally:
-        link.ask_engine(rank, "unspool", ref=parcel["ref"])
+        link.ask_engine(rank, Unspool(parcel["ref"]))
     return result.objects[target.uri.key]
 
 

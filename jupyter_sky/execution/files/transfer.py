@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType, MappingProxyType
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from jupyter_sky.base.errors import SkyTransferError
+from jupyter_sky.base.messages import Content
 from jupyter_sky.base.requests.quantities import format_size as format_size
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.engines.node.files import build_manifest
-from jupyter_sky.machines.engines.wire.code_sources import register_sources, with_sources
+from jupyter_sky.machines.engines.wire.code_sources import find_sources, register_sources
 from jupyter_sky.machines.engines.wire.data_values import KINDS, decode
+from jupyter_sky.machines.engines.wire.engine_requests import (
+    Begin,
+    Chunk,
+    End,
+    Fetch,
+    FilePiece,
+    MissingFiles,
+    Pack,
+    Packed,
+    Same,
+    Synced,
+)
 from jupyter_sky.machines.engines.wire.values import CHUNK_BYTES, INLINE_BYTES, Parcel, chunks
 from jupyter_sky.machines.engines.wire.widget_state import open_model, shared_digest
 
@@ -70,8 +83,8 @@ class RemoteValue:
             The engine that held it is gone.
         """
         link, trusted = self.cluster.connection, self.trusted and Sky.load().trust
-        packed = {"name": self.name, "ref": self.ref, "as_data": not trusted}
-        described = link.ask_engine(self.rank, "pack", **packed)
+        pack = Pack(self.name, as_data=not trusted, ref=self.ref)
+        described = link.ask_engine(self.rank, pack).described
         if why := described.get("unpicklable"):
             hint = _("it stays on the cluster") if trusted else _as_data_hint(self.name)
             raise SkyTransferError(str(why).splitlines()[0], hint=hint)
@@ -106,7 +119,7 @@ class RemoteValue:
 
 def _release(link: Any, rank: int, ref: str) -> None:
     if not link.is_lost and not link.client.is_closed and rank in link.client.engines_by_rank:
-        link.send_value_request(rank, "packed", ref=ref)
+        link.send_value_request(rank, Packed(ref))
 
 
 def is_inline(parcel: Parcel) -> bool:
@@ -120,14 +133,14 @@ def send_value(
     name: str,
     parcel: Parcel,
     progress: Progress,
-    policy: Mapping[str, Any] = MappingProxyType({}),
+    auto: Content | None = None,
 ) -> set[Decision]:
     """Send a parcel to engines under a name, unless its content is there already.
 
     Parameters
     ----------
-    policy
-        Part of the message that says when an engine's own value is used.
+    auto
+        Offer of ``--auto`` in JSON, which may yield to an engine's own value.
 
     Returns
     -------
@@ -135,14 +148,15 @@ def send_value(
         Decisions of the engines.
     """
     link = cluster.connection
-    digest = policy.get("auto", {}).get("digest") or parcel.digest()
-    ask = {"name": name, "digest": digest, **policy}
-    decisions = {rank: link.ask_engine(rank, "same", **ask)["decision"] for rank in ranks}
+    offer = auto or {}
+    digest = offer.get("digest") or parcel.digest()
+    same = Same(name, digest, auto)
+    decisions: dict[int, Decision] = {rank: link.ask_engine(rank, same).decision for rank in ranks}
     wanting = [rank for rank in ranks if decisions[rank] in ("bind", "replace")]
     total, done = parcel.nbytes * len(wanting), 0
     for rank in wanting:
         identity = f"in-{name}-{digest}"
-        link.ask_engine(rank, "begin", id=identity, sizes=parcel.sizes)
+        link.ask_engine(rank, Begin(identity, parcel.sizes))
         flying: deque[tuple[Future, int]] = deque()
         for start, stop in [*chunks(parcel.nbytes), (0, 0)]:
             while flying and (len(flying) >= WINDOW_CHUNKS or start == stop):
@@ -152,12 +166,10 @@ def send_value(
                 progress(done, total)
             if start < stop:
                 views = parcel.views(start, stop)
-                future = link.send_value_request(rank, "chunk", views, id=identity, start=start)
+                future = link.send_value_request(rank, Chunk(identity, start, buffers=views))
                 flying.append((future, stop - start))
-        modules = policy.get("auto", {}).get("modules", "")
-        told = {"id": identity, "name": name, "digest": digest, "modules": modules}
-        end = with_sources(told, parcel)
-        link.ask_engine(rank, "end", **end)
+        sources = find_sources(parcel.codes)
+        link.ask_engine(rank, End(identity, name, digest, offer.get("modules", ""), sources))
     return set(decisions.values())
 
 
@@ -243,7 +255,7 @@ def _fetch(
     ranges: Iterator[tuple[int, int]] = chunks(total)
     while True:
         while len(flying) < WINDOW_CHUNKS and (span := next(ranges, None)):
-            future = link.send_value_request(rank, "fetch", ref=ref, start=span[0], stop=span[1])
+            future = link.send_value_request(rank, Fetch(ref, *span))
             flying.append((future, span[0]))
         if not flying:
             break
@@ -316,22 +328,17 @@ def sync_files(
     below = [(folder / path).resolve().relative_to(folder).as_posix() for path in paths]
     link = cluster.connection
     for rank in ranks:  # engines of one machine share one folder: the first one's fill does
-        missing = link.ask_engine(rank, "files", manifest=wanted)["missing"]
+        missing = link.ask_engine(rank, MissingFiles(wanted)).missing
         total, done = sum(wanted[name][0] for name in missing), 0
         for name in missing:
             size, __, mode = wanted[name]
             with open(root / name, "rb") as file:
                 for start in range(0, max(size, 1), CHUNK_BYTES):
                     piece = file.read(CHUNK_BYTES)
-                    reply = link.wait(
-                        link.send_value_request(
-                            rank, "file", [piece], path=name, start=start, mode=mode
-                        )
-                    )
-                    link.reply_content(reply)
+                    link.ask_engine(rank, FilePiece(name, start, mode, buffers=(piece,)))
                     done += len(piece)
                     progress(done, total)
-        link.ask_engine(rank, "synced", manifest=wanted, written=missing, paths=below)
+        link.ask_engine(rank, Synced(wanted, missing, below))
     return found.notes
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests.cell_options.values import CellUpload
 from jupyter_sky.base.translation import _
+from jupyter_sky.machines.engines.wire.data_requests import Remember
 from jupyter_sky.machines.storage.stores.file_parts import VERSION_HEADER, file_url
 from jupyter_sky.machines.storage.stores.store import (
     Capability,
@@ -86,7 +87,7 @@ def remember_files(targets: Sequence[UploadTarget], placement: Placement) -> Non
     """Let engines remember the files at the paths of ``--out``, before the cell runs."""
     for target in targets:
         for rank in placement.ranks:
-            ask_engine(placement, rank, "remember", path=target.option.path)
+            placement.cluster.connection.ask_engine(rank, Remember(target.option.path))
 
 
 def check_target_paths(targets: Sequence[UploadTarget], cloud: str) -> None:
@@ -102,8 +103,3 @@ def check_target_paths(targets: Sequence[UploadTarget], cloud: str) -> None:
                 ),
                 hint=_("write below the cell's own folder, such as ./model"),
             )
-
-
-def ask_engine(placement: Placement, rank: int, step: str, **content: Any) -> dict[str, Any]:
-    """Ask an engine about files that its cells have written."""
-    return placement.cluster.connection.ask_engine(rank, "data", step=step, **content)

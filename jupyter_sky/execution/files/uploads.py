@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jupyter_sky.base.requests.quantities import format_size
 from jupyter_sky.base.translation import _
@@ -14,7 +14,8 @@ from jupyter_sky.clouds.launches.launch_support import runs_here
 from jupyter_sky.execution.clusters.cluster import place_of_cluster
 from jupyter_sky.execution.clusters.engine_worker import EngineWorker, RelayWorker, Report
 from jupyter_sky.execution.files.transfer import TransferReporter
-from jupyter_sky.execution.files.upload_targets import EngineFiles, UploadTarget, ask_engine
+from jupyter_sky.execution.files.upload_targets import EngineFiles, UploadTarget
+from jupyter_sky.machines.engines.wire.data_requests import ChangedFiles, FindChanged
 from jupyter_sky.machines.storage.datasets.data import usage_memory
 from jupyter_sky.machines.storage.stores.delegation import delegate
 from jupyter_sky.machines.storage.stores.errors import SkyStorageError
@@ -55,10 +56,10 @@ def upload_new_files(
     for target in targets:
         seen: set[str] = set()
         for rank in placement.ranks:
-            found = ask_engine(placement, rank, "changed", path=target.option.path)
-            if found["machine"] in seen:
+            found = placement.cluster.connection.ask_engine(rank, FindChanged(target.option.path))
+            if found.machine in seen:
                 continue
-            seen.add(found["machine"])
+            seen.add(found.machine)
             several = len(placement.ranks) > 1 and not runs_here(placement.row.cloud)
             _upload(target, placement, rank, found, f"{rank}/" if several else "", reporter)
 
@@ -67,13 +68,13 @@ def _upload(
     target: UploadTarget,
     placement: Placement,
     rank: int,
-    found: Mapping[str, Any],
+    found: ChangedFiles,
     prefix: str,
     reporter: TransferReporter,
 ) -> None:
-    path, files = target.option.path, found["files"]
+    path, files = target.option.path, found.files
     if not files:
-        reporter.note(_nothing_new(path, found["count"]))
+        reporter.note(_nothing_new(path, found.count))
         return
     items = [
         TransferItem(StoredObject(name, size, version), _key(target.uri, name, prefix, found))
@@ -84,7 +85,7 @@ def _upload(
     show = reporter.progress(_("{path} to {uri}").format(path=path, uri=target.uri))
     transfer = Transfer(
         EngineFiles(  # type: ignore[arg-type]
-            PurePosixPath(found["root"]), {item.source.key: item.source for item in items}
+            PurePosixPath(found.root), {item.source.key: item.source for item in items}
         ),
         target.store,
         items,
@@ -139,7 +140,7 @@ def book_upload(
     placement.cluster.store.add_other_cost(row.id, what, charge.usd, time.time())
 
 
-def _key(uri: StorageUri, name: str, prefix: str, found: Mapping[str, Any]) -> str:
+def _key(uri: StorageUri, name: str, prefix: str, found: ChangedFiles) -> str:
     """Return the key of a file in the target; an engine cannot name one outside of it."""
     if reason := path_error(name):
         raise SkyStorageError(
@@ -147,7 +148,7 @@ def _key(uri: StorageUri, name: str, prefix: str, found: Mapping[str, Any]) -> s
                 name=name, uri=uri, reason=reason
             )
         )
-    if found["is_file"] and not uri.is_folder and not prefix:
+    if found.is_file and not uri.is_folder and not prefix:
         return uri.key
     return uri.child(prefix + name).key
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any
 
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests.resources import format_duration
 from jupyter_sky.base.store.store import ClusterRow, Store
 from jupyter_sky.base.translation import _
+from jupyter_sky.machines.engines.wire.controller_requests import Extend, UseReply
 
 
 def extend_cluster(
-    store: Store, row: ClusterRow, seconds: float, ask: Callable[..., dict[str, Any]]
+    store: Store, row: ClusterRow, seconds: float, ask: Callable[[Extend], UseReply]
 ) -> float:
     """Prevent a cluster from ending for idleness before some time has passed.
 
@@ -23,7 +23,7 @@ def extend_cluster(
     Parameters
     ----------
     ask
-        Asks its controller: called with ``"extend"`` and ``seconds``.
+        Sends a request to its controller.
 
     Returns
     -------
@@ -53,6 +53,6 @@ def extend_cluster(
                 "extend it by {left} at most; Sky.lease says how long machines are rented for"
             ).format(left=left),
         )
-    answer = ask("extend", seconds=seconds)
+    answer = ask(Extend(seconds))
     store.keep_cluster_until(row.id, now + seconds)
-    return answer["idle_left"]
+    return answer.idle_left

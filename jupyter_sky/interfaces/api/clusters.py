@@ -24,6 +24,7 @@ from jupyter_sky.execution.clusters.stopped_records import describe_stop, stop_c
 from jupyter_sky.execution.sessions import session as _sessions
 from jupyter_sky.knowledge.ledger.ledger import Ledger, format_rate, format_usd
 from jupyter_sky.knowledge.ledger.report import short_path
+from jupyter_sky.machines.engines.wire.controller_requests import UseReply
 
 if TYPE_CHECKING:
     from jupyter_sky.execution.functions.pools.pool import Pool
@@ -218,16 +219,16 @@ def status(cluster: str | None = None) -> Table:
 _STATUS = tuple("name,where,price,so far,age,used by,idle limit,cells running,notebook".split(","))
 
 
-def _use(row: ClusterRow, use: dict[str, Any] | None) -> tuple[str, str]:
+def _use(row: ClusterRow, use: UseReply | None) -> tuple[str, str]:
     """Return in words how long a cluster stays up without use, and its present or last use."""
     limit, kept = format_duration(row.idle), row.kept - time.time()
     if use is None:
         return _("{limit}, kept {kept}").format(
             limit=limit, kept=format_duration(kept)
         ) if kept > 0 else limit, _("not known")
-    if use["users"]:
-        return limit, ", ".join(use["users"])
-    left, last = max(0.0, use["idle_left"]), use["last_use"]
+    if use.users:
+        return limit, ", ".join(use.users)
+    left, last = max(0.0, use.idle_left), use.last_use
     word = _("kept, ends") if kept > 0 else "ends"
     ago = format_duration(last["ago"])
     return _("{limit}, {word} in {left}").format(

@@ -8,6 +8,7 @@ from jupyter_sky.base.tables import Table
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.cells.live_run import describe_wait
 from jupyter_sky.execution.sessions import session as _sessions
+from jupyter_sky.machines.engines.wire.engine_requests import ListNames
 
 
 def vars(cluster: str | None = None) -> Table:
@@ -30,7 +31,7 @@ def vars(cluster: str | None = None) -> Table:
     live = _sessions.current().clusters.find(cluster)
     if note := describe_wait(live, (0,)):
         print(note, flush=True)
-    rows = tuple(map(tuple, live.connection.ask_engine(0, "names")["names"]))
+    rows = tuple(map(tuple, live.connection.ask_engine(0, ListNames()).names))
     return Table(
         _("Variables on {name}").format(name=live.row.name),
         ("name", "type", "bytes", "value"),

@@ -10,6 +10,7 @@ from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches.launch_support import runs_here
 from jupyter_sky.interfaces.server.handler import SkyHandler, authorized
 from jupyter_sky.interfaces.server.service import StateConflict
+from jupyter_sky.machines.engines.wire.controller_requests import ReadMetrics
 
 if TYPE_CHECKING:
     from jupyter_sky.base.store.store import ClusterRow
@@ -22,7 +23,7 @@ _NAME = r"clusters/([^/]+)"
 
 def get_metrics(service: SkyService, name: str) -> dict[str, Any]:
     """Return the load of a cluster's nodes, and the time left until it ends if unused."""
-    return service.ask(service.live_cluster(name), "metrics")
+    return service.ask(service.live_cluster(name), ReadMetrics()).encode()
 
 
 def end_cluster(service: SkyService, name: str) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def extend_cluster(service: SkyService, name: str, time: Any) -> dict[str, Any]:
     seconds = parse_duration(time, "time")
     row = service.live_cluster(name)
     left = extend_cluster(
-        service.session.store, row, seconds, lambda op, **more: service.ask(row, op, **more)
+        service.session.store, row, seconds, lambda request: service.ask(row, request)
     )
     return {"idle_left": left}
 

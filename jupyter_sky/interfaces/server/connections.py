@@ -6,9 +6,10 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from jupyter_sky.base.errors import SkyClusterLost
+from jupyter_sky.base.messages import Message, Request
 from jupyter_sky.base.translation import _
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from jupyter_sky.machines.engines.client.observer import Observer
     from jupyter_sky.machines.engines.client.tunnel import Tunnel
 
+ReplyT = TypeVar("ReplyT", bound=Message)
 IDLE_SECONDS = 60.0
 
 
@@ -44,7 +46,7 @@ class ConnectionPool:
         self._connections: dict[tuple[str, float], _Connection] = {}
         self._lock = threading.Lock()
 
-    def ask(self, row: ClusterRow, op: str, **content: Any) -> dict[str, Any]:
+    def ask(self, row: ClusterRow, request: Request[ReplyT]) -> ReplyT:
         """Ask the controller of a cluster that is up.
 
         Raises
@@ -52,12 +54,6 @@ class ConnectionPool:
         SkyClusterLost, SkyUnreachable
             It does not answer.
         """
-        return self.ask_with_buffers(row, op, **content)[0]
-
-    def ask_with_buffers(
-        self, row: ClusterRow, op: str, **content: Any
-    ) -> tuple[dict[str, Any], list[Any]]:
-        """Ask as `ask` does; return the bytes that came with the answer, too."""
         with self._lock:
             found = self._connections.setdefault((row.name, row.created), _Connection())
             found.used = time.monotonic()
@@ -69,7 +65,7 @@ class ConnectionPool:
             observer = found.observer
         assert observer is not None
         try:
-            return observer.ask_with_buffers(op, **content)
+            return observer.ask(request)
         except SkyClusterLost:
             with found.lock:
                 found.close()  # the next question tries it anew

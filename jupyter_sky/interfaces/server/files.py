@@ -10,6 +10,7 @@ import io
 import time
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -20,6 +21,7 @@ from jupyter_sky.clouds.launches.launch_support import runs_here
 from jupyter_sky.execution.files.file_transfer import RemoteFile
 from jupyter_sky.interfaces.server.handler import SkyHandler, authorized
 from jupyter_sky.interfaces.server.service import NotFound
+from jupyter_sky.machines.engines.wire.controller_requests import FilesReply, ReadFiles
 
 if TYPE_CHECKING:
     from jupyter_sky.interfaces.server.service import SkyService
@@ -49,27 +51,25 @@ class HeadFiles:
         """Whether the head node is this machine."""
         return runs_here(self._row.cloud)
 
-    def ask(self, do: str, path: str, **content: Any) -> tuple[dict[str, Any], bytes]:
-        """Return an answer and its bytes.
+    def ask(self, request: ReadFiles) -> FilesReply:
+        """Return the reply to a request.
 
         Raises
         ------
         SkyUsageError
             The controller refuses; says why.
         """
-        found, buffers = self._service.ask_with_buffers(
-            self._row, "outgoing", do=do, path=path, is_confined=True, **content
-        )
-        if "refused" in found:
-            raise SkyUsageError(str(found["refused"]))
-        return found, bytes(buffers[0]) if buffers else b""
+        found = self._service.ask(self._row, replace(request, is_confined=True))
+        if found.refused:
+            raise SkyUsageError(str(found.refused))
+        return found
 
     def find(self, path: str) -> tuple[list[RemoteFile], bool]:
         """Return the files behind a path, and whether it is that of one file."""
-        found, _data = self.ask("find", path)
-        if not found.get("found"):
+        found = self.ask(ReadFiles("find", path))
+        if not found.found:
             raise NotFound(_("{path}: there is no such file or folder").format(path=path))
-        return [RemoteFile.parse(entry) for entry in found["files"]], bool(found.get("is_file"))
+        return [RemoteFile.parse(entry) for entry in found.files], found.is_file
 
     def read(self, file: RemoteFile) -> Iterator[bytes]:
         """Yield the bytes of a file.
@@ -81,8 +81,9 @@ class HeadFiles:
         """
         for start in range(0, file.size, PIECE_BYTES):
             stop = min(start + PIECE_BYTES, file.size)
-            state, data = self.ask("read", file.path, start=start, stop=stop)
-            is_same = (state["size"], state["modified"]) == (file.size, file.modified)
+            state = self.ask(ReadFiles("read", file.path, start, stop))
+            data = bytes(state.buffers[0]) if state.buffers else b""
+            is_same = (state.size, state.modified) == (file.size, file.modified)
             if not is_same or len(data) != stop - start:
                 text = _("{path} changes while it is read").format(path=file.path)
                 raise SkyTransferError(text)
@@ -91,7 +92,7 @@ class HeadFiles:
 
 def list_files(service: SkyService, name: str, path: str) -> dict[str, Any]:
     """Return the entries of a folder: name, kind, size in bytes, time of the last change."""
-    found, _data = HeadFiles(service, name).ask("list", path or ".")
+    found = HeadFiles(service, name).ask(ReadFiles("list", path or "."))
     return _described(path, found)
 
 
@@ -103,14 +104,15 @@ def list_run_files(service: SkyService, run_id: str) -> dict[str, Any]:
     source = HeadFiles(service, run.cluster)
     slack = _SAME_CLOCK_SECONDS if source.is_local else _OTHER_CLOCK_SECONDS
     ended = service.describe(run)["ended"] or time.time()
-    found, _data = source.ask("changed", ".", since=run.started - slack, until=ended + slack)
+    request = ReadFiles("changed", ".", since=run.started - slack, until=ended + slack)
+    found = source.ask(request)
     return _described("", found)
 
 
-def _described(path: str, found: dict[str, Any]) -> dict[str, Any]:
+def _described(path: str, found: FilesReply) -> dict[str, Any]:
     keys = ("name", "kind", "size", "modified")
-    entries = [dict(zip(keys, entry, strict=True)) for entry in found["entries"]]
-    return {"path": path, "entries": entries, "more": found["more"]}
+    entries = [dict(zip(keys, entry, strict=True)) for entry in found.entries]
+    return {"path": path, "entries": entries, "more": found.more}
 
 
 class _Pipe(io.RawIOBase):

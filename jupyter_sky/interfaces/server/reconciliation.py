@@ -10,6 +10,11 @@ from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches.launch_support import runs_here
 from jupyter_sky.execution.clusters.stopped_records import reconcile_stopped
 from jupyter_sky.interfaces.server.snapshot import describe_orphan
+from jupyter_sky.machines.engines.wire.controller_requests import (
+    Interrupt,
+    ReadJournal,
+    ReadMetrics,
+)
 
 if TYPE_CHECKING:
     from jupyter_sky.base.store.store import ClusterRow, RunRow
@@ -68,7 +73,7 @@ def _interrupt_waiting_runs(
         if runs_here(row.cloud) or connections.is_open(row):
             with suppress(SkyError):
                 ranks = list(range(row.nodes))
-                connections.ask(row, "interrupt", run=run.run_id, ranks=ranks)
+                connections.ask(row, Interrupt(run.run_id, ranks))
 
 
 def check_unwatched_runs(session: Session, connections: ConnectionPool) -> dict[str, Any]:
@@ -95,11 +100,11 @@ def _find_end(
     connections: ConnectionPool, row: ClusterRow, run: RunRow
 ) -> tuple[str, float] | None:
     try:
-        told = connections.ask(row, "journal", run=run.run_id, start=JOURNAL_END)
+        told = connections.ask(row, ReadJournal(run.run_id, JOURNAL_END))
         # one that waits for its engine is not known to the controller before its turn comes
-        is_waiting = told["status"] == "unknown" and connections.ask(row, "metrics")["running"]
+        is_waiting = told.status == "unknown" and connections.ask(row, ReadMetrics()).running
     except SkyError:  # the next reconciliation finds out whether the cluster is lost
         return None
-    if told["status"] == "running" or is_waiting:
+    if told.status == "running" or is_waiting:
         return None
-    return told["status"].replace("unknown", "lost"), told["ended"] or run.last_beat
+    return told.status.replace("unknown", "lost"), told.ended or run.last_beat

@@ -17,6 +17,13 @@ from jupyter_sky.execution.cells.output_area import Entry, OutputArea
 from jupyter_sky.interfaces.server.handler import SkyHandler, authorized
 from jupyter_sky.interfaces.server.run_output import lines
 from jupyter_sky.interfaces.server.service import NotFound, StateConflict
+from jupyter_sky.machines.engines.wire.controller_requests import (
+    Interrupt,
+    Kill,
+    ListEngines,
+    ReadJournal,
+    ReadMetrics,
+)
 
 if TYPE_CHECKING:
     from jupyter_sky.base.store.store import ClusterRow, RunRow
@@ -95,13 +102,13 @@ def _stops_within(service: SkyService, row: RunRow, seconds: float) -> bool:
 
 def _is_running_on_cluster(service: SkyService, row: RunRow) -> bool:
     with suppress(SkyError):
-        return row.run_id in service.ask(service.live_cluster(row.cluster), "metrics")["running"]
+        return row.run_id in service.ask(service.live_cluster(row.cluster), ReadMetrics()).running
     return False
 
 
 def _running_ranks(service: SkyService, row: RunRow) -> list[int]:
     """Return the ranks of the engines that execute a run, without those where it waits."""
-    engines = service.ask(service.live_cluster(row.cluster), "engines")["engines"]
+    engines = service.ask(service.live_cluster(row.cluster), ListEngines()).engines
     return [engine["rank"] for engine in engines if engine["running"] == row.run_id]
 
 
@@ -110,11 +117,14 @@ def _stop_on_cluster(service: SkyService, row: RunRow) -> None:
 
     The row of a run that has no cluster and no kernel is closed.
     """
-    op = "kill" if row.warning else "interrupt"
     cluster = service.session.store.cluster(row.cluster)
     if cluster is not None and cluster.state == "up" and row.nodes:
         why = _("it was stopped {stop_requester}").format(stop_requester=STOP_REQUESTER)
-        service.ask(cluster, op, run=row.run_id, ranks=list(range(cluster.nodes)), why=why)
+        ranks = list(range(cluster.nodes))
+        if row.warning:
+            service.ask(cluster, Kill(row.run_id, ranks, why))
+        else:
+            service.ask(cluster, Interrupt(row.run_id, ranks))
     elif not row.is_monitored():
         service.session.store.close_run_at_heartbeat(
             row.run_id, "cancelled" if not row.nodes else "lost"
@@ -137,8 +147,8 @@ def read_journal(service: SkyService, row: RunRow, since: int) -> tuple[list[Ent
             if folder.is_dir():
                 return service.journals.read(folder / f"{row.run_id}.jsonl", since)
         elif cluster.state == "up":
-            answer = service.ask(cluster, "journal", run=row.run_id, start=since)
-            return answer["entries"], answer["next"]
+            answer = service.ask(cluster, ReadJournal(row.run_id, since))
+            return answer.entries, answer.next
     file = service.session.history.journal_file(row.run_id)
     if file is not None:
         return service.journals.read(file, since)

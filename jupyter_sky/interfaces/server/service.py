@@ -10,9 +10,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jupyter_sky.base.errors import SkyError
+from jupyter_sky.base.messages import Message, Request
 from jupyter_sky.base.settings import project_file
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches.launch_support import runs_here
@@ -25,6 +26,7 @@ from jupyter_sky.interfaces.server.snapshot import (
     Snapshot,
     midnight,
 )
+from jupyter_sky.machines.engines.wire.controller_requests import Use, UseReply
 
 if TYPE_CHECKING:
     from jupyter_sky.base.store.store import ClusterRow, RunRow
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 from typing import TYPE_CHECKING
 
+ReplyT = TypeVar("ReplyT", bound=Message)
 THREADS = 16
 COST_UPDATE_SECONDS = 5.0
 """Period at which the state changes while a cluster is up: its cost grows."""
@@ -258,7 +261,7 @@ class SkyService:
             # a new connection to a machine elsewhere is for those who look at that cluster
             if runs_here(row.cloud) or self.connections.is_open(row):
                 with contextlib.suppress(SkyError):
-                    self.ask(row, "use")
+                    self.ask(row, Use())
 
     def check_runs(self) -> None:
         """Find out whether runs go on that no kernel watches."""
@@ -344,20 +347,14 @@ class SkyService:
 
     # -- asking ------------------------------------------------------------------------------
 
-    def ask(self, row: ClusterRow, op: str, **content: Any) -> dict[str, Any]:
+    def ask(self, row: ClusterRow, request: Request[ReplyT]) -> ReplyT:
         """Ask the controller of a cluster that is up, and note the time of its end."""
-        return self.ask_with_buffers(row, op, **content)[0]
-
-    def ask_with_buffers(
-        self, row: ClusterRow, op: str, **content: Any
-    ) -> tuple[dict[str, Any], list[Any]]:
-        """Ask as `ask` does; return the bytes that came with the answer, too."""
         try:
-            answer, buffers = self.connections.ask_with_buffers(row, op, **content)
+            answer = self.connections.ask(row, request)
         except SkyError:
             self.poller.reconcile_soon()  # it may be gone
             raise
-        if "idle_left" in answer:
-            left, users = answer["idle_left"], tuple(answer.get("users", ()))
+        if isinstance(answer, UseReply):
+            left, users = answer.idle_left, tuple(answer.users)
             self.idle_reports[row.name, row.created] = IdleReport(left, time.time(), users)
-        return answer, buffers
+        return answer

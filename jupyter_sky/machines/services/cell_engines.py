@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -12,6 +12,10 @@ from jupyter_sky.machines.engines.node.extensions import EngineExtension
 from jupyter_sky.machines.engines.wire.messages import PROGRESS_MESSAGE
 
 MODULES = {"spark": "spark_session", "dask": "dask_session", "ray": "ray_session"}
+"""Modules of data engines. Each has ``bind(namespace, page)``, which binds its variable unless a
+cell has bound that name to something else (`page` is the address of its web page, or empty), and
+``cell_work(tag, report)``, a context manager that yields the `CellWork` of a cell such as
+``cell-7`` and reports its progress as text."""
 
 
 class CellWork(Protocol):
@@ -19,33 +23,6 @@ class CellWork(Protocol):
 
     def interrupt(self) -> None:
         """End it, since the cell has been interrupted."""
-
-
-class CellEngine(Protocol):
-    """Module of a data engine, as cells use it."""
-
-    def bind(self, namespace: dict[str, Any], page: str) -> None:
-        """Bind its variable, unless a cell has bound that name to something of its own.
-
-        Parameters
-        ----------
-        page
-            Address by which the notebook reaches its web page; empty where it has none.
-        """
-
-    def cell_work(
-        self, tag: str, report: Callable[[str], None]
-    ) -> contextlib.AbstractContextManager[CellWork]:
-        """Tell the work of a cell from that of others.
-
-        Parameters
-        ----------
-        tag
-            Such as ``cell-7``.
-        report
-            Takes the progress of its work, in words.
-        """
-        ...
 
 
 class CellEngines(EngineExtension):

@@ -7,14 +7,15 @@ from collections.abc import Callable
 from importlib.util import find_spec
 
 from jupyter_sky.base.errors import SkyError
+from jupyter_sky.base.messages import Content
 from jupyter_sky.base.requests.cell_options.data_engines import split_engine
 from jupyter_sky.base.requests.cell_options.spark_version import spark_version
 from jupyter_sky.base.translation import _
-from jupyter_sky.machines.engines.wire.messages import Content
+from jupyter_sky.machines.engines.wire.controller_requests import DataEngineReply, StartDataEngine
 
 POLL_SECONDS = 0.2
-Ask = Callable[..., Content]
-"""Sends a request to the controller of a cluster, with its fields."""
+Ask = Callable[[StartDataEngine], DataEngineReply]
+"""Sends a request to the controller of a cluster."""
 
 
 def client_packages(engine: str | None) -> tuple[str, ...]:
@@ -34,7 +35,7 @@ def check_client(engine: str) -> None:
 def start_engine(ask: Ask, engine: str) -> None:
     """Tell the controller of a cluster to start a data engine, unless it runs; do not wait."""
     name, version = _version_to_start(engine)
-    ask("data_engine", engine=name, version=version, start=True)
+    ask(StartDataEngine(name, version, start=True))
 
 
 def await_engine(ask: Ask, engine: str, report: Callable[[str], None]) -> Content:
@@ -58,15 +59,15 @@ def await_engine(ask: Ask, engine: str, report: Callable[[str], None]) -> Conten
         It cannot start; has the reason of the node.
     """
     name, version = _version_to_start(engine)
-    told = ask("data_engine", engine=name, version=version, start=True)
-    while told["state"] != "ready":
-        if told["state"] == "failed":
-            raise SkyError(told["detail"], hint=told["hint"])
+    told = ask(StartDataEngine(name, version, start=True))
+    while told.state != "ready":
+        if told.state == "failed":
+            raise SkyError(told.detail, hint=told.hint)
         report(_describe_wait(name, told))
         time.sleep(POLL_SECONDS)
-        told = ask("data_engine", engine=name, version=version, start=False)
-    _check_version(engine, told["facts"]["version"])
-    return told["facts"]
+        told = ask(StartDataEngine(name, version, start=False))
+    _check_version(engine, told.facts["version"])
+    return told.facts
 
 
 def _version_to_start(engine: str) -> tuple[str, str]:
@@ -74,9 +75,9 @@ def _version_to_start(engine: str) -> tuple[str, str]:
     return name, spark_version() if name == "spark" else clause
 
 
-def _describe_wait(name: str, told: Content) -> str:
-    if told["state"] == "installing":
-        return _("installing {what}").format(what=told["detail"])
+def _describe_wait(name: str, told: DataEngineReply) -> str:
+    if told.state == "installing":
+        return _("installing {what}").format(what=told.detail)
     return _("{engine} starts").format(engine=name.capitalize())
 
 

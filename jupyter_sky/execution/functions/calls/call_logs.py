@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from jupyter_sky.machines.engines.wire.controller_requests import ReadJournal
+
 if TYPE_CHECKING:
     from jupyter_sky.execution.clusters.cluster import ClusterHandle
 
@@ -34,13 +36,11 @@ def read_entries(clusters: Iterable[ClusterHandle], pool: str) -> list[Mapping[s
             continue
         start = 0
         while True:
-            answer = cluster.connection.ask_controller(
-                "journal", run=journal_name(pool), start=start
-            )
-            if not answer["entries"]:
+            answer = cluster.connection.ask_controller(ReadJournal(journal_name(pool), start))
+            if not answer.entries:
                 break
-            entries += answer["entries"]
-            start = answer["next"]
+            entries += answer.entries
+            start = answer.next
     return sorted(entries, key=lambda entry: entry["time"])
 
 

@@ -29,7 +29,7 @@ from jupyter_sky.machines.engines.wire.code_sources import carry_sources
 if TYPE_CHECKING:
     from jupyter_sky.execution.functions.calls.data_arguments import DataArguments
     from jupyter_sky.execution.functions.calls.lazy_calls import Function, PendingFunction
-    from jupyter_sky.execution.functions.images.image import MakePortable
+    from jupyter_sky.execution.functions.calls.portable import MakePortable
 
 
 class CallPickler:

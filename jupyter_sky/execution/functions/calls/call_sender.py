@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from ipyparallel.error import EngineError
 
 from jupyter_sky.base.errors import SkyClusterLost, SkyTransferError
+from jupyter_sky.base.messages import Message, Request
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.functions.calls.call_methods import Wanted
 from jupyter_sky.execution.functions.calls.call_pickler import CallPickler
@@ -31,14 +32,19 @@ from jupyter_sky.execution.functions.calls.tasks import (
     RemoteFuture,
     paused_collection,
 )
+from jupyter_sky.execution.functions.node.messages import BlobPart, FindBlobs
 from jupyter_sky.execution.serialization.memory_files import MemoryFile
 from jupyter_sky.execution.serialization.payload import ArgumentBlobs, Blobs, digest
+from jupyter_sky.machines.engines.wire.messages import JupyterMessage
 
 if TYPE_CHECKING:
     from jupyter_sky.execution.functions.calls.dispatch import Dispatcher
     from jupyter_sky.execution.functions.calls.lazy_calls import PendingFunction
     from jupyter_sky.execution.functions.calls.nodes import PoolNode
     from jupyter_sky.machines.engines.client.connection import ClusterConnection
+
+
+ReplyT = TypeVar("ReplyT", bound=Message)
 
 
 class CallSender:
@@ -223,20 +229,21 @@ class BlobTransfer:
         data: memoryview,
     ) -> None:
         engines = {node.engine for node in nodes}
-        answers = connection.client.broadcast(engines, "sky_blob", {"asked": [name]}, None)
-        replies = _wait_all(connection, answers)
+        request = FindBlobs([name])
+        answers = connection.client.broadcast(engines, "sky_blob", request)
+        replies = _wait_all(connection, request, answers)
         # nodes that are on one machine share a blob cache: one of them takes it for all
-        takers = {r["blob_cache"]: engine for engine, r in replies.items() if not r["here"]}
+        takers = {r.blob_cache: engine for engine, r in replies.items() if not r.here}
         engines = set(takers.values())
-        in_flight: deque[dict[str, Future]] = deque()
+        in_flight: deque[tuple[BlobPart, dict[str, Future[JupyterMessage]]]] = deque()
         for start in range(0, data.nbytes if engines else 0, PART_BYTES):
             part = data[start : start + PART_BYTES]
-            content = {"name": name, "start": start, "size": data.nbytes}
-            in_flight.append(connection.client.broadcast(engines, "sky_blob", content, [part]))
+            sent = BlobPart(name, start, data.nbytes, buffers=(part,))
+            in_flight.append((sent, connection.client.broadcast(engines, "sky_blob", sent)))
             if len(in_flight) >= WINDOW_PARTS:
-                _wait_all(connection, in_flight.popleft())
+                _wait_all(connection, *in_flight.popleft())
         while in_flight:
-            _wait_all(connection, in_flight.popleft())
+            _wait_all(connection, *in_flight.popleft())
         for node in nodes:
             self._uploaded.setdefault(node.engine, set()).add(name)
 
@@ -272,14 +279,16 @@ def _memory_of(source: memoryview | MemoryFile) -> memoryview:
 
 
 def _wait_all(
-    connection: ClusterConnection, futures: dict[str, Future]
-) -> dict[str, dict[str, Any]]:
+    connection: ClusterConnection,
+    request: Request[ReplyT],
+    futures: dict[str, Future[JupyterMessage]],
+) -> dict[str, ReplyT]:
     """Wait for the replies of engines, except those that have died."""
-    replies: dict[str, dict[str, Any]] = {}
+    replies: dict[str, ReplyT] = {}
     for engine, future in futures.items():
         reply = _wait_reply(connection, engine, future)
         if isinstance(reply, dict):
-            replies[engine] = connection.reply_content(reply)
+            replies[engine] = connection.engine_reply(request, reply)
     return replies
 
 

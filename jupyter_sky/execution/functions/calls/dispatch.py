@@ -11,39 +11,74 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from jupyter_sky.base.errors import SkyClusterLost, SkyError, SkyTaskLost
+from jupyter_sky.base.errors import SkyClusterLost, SkyError, SkyTaskLost, SkyWorldChanged
+from jupyter_sky.base.messages import Receiver, handles
 from jupyter_sky.base.requests.resources import format_elapsed
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.functions.calls.call_durations import CallDurations
 from jupyter_sky.execution.functions.calls.call_logs import journal_name
 from jupyter_sky.execution.functions.calls.call_queue import CallQueue, Waiting
+from jupyter_sky.execution.functions.calls.call_recovery import align_saves
 from jupyter_sky.execution.functions.calls.gathered_calls import GatheredCalls, PlainCalls
-from jupyter_sky.execution.functions.calls.group_restart import GroupRestarts
+from jupyter_sky.execution.functions.calls.group_restart import GroupKind
 from jupyter_sky.execution.functions.calls.nodes import (
-    BatchedCall,
     PoolNode,
     SentBatch,
     StopRequest,
     idle_node,
     next_node,
 )
+from jupyter_sky.execution.functions.calls.retry import AT_MOST_ONCE
 from jupyter_sky.execution.functions.calls.streams import ItemBuffer, ItemStream
 from jupyter_sky.execution.functions.calls.tasks import (
+    Broadcast,
     CallTask,
     RemoteFuture,
+    SentCall,
     StopReason,
     loss_error,
     remote_exception,
 )
 from jupyter_sky.execution.functions.images.specs import CANCEL_GRACE_SECONDS
+from jupyter_sky.execution.functions.node.messages import (
+    Command,
+    Consumed,
+    Failed,
+    Feed,
+    InputConsumed,
+    Item,
+    MissingPart,
+    OpenPool,
+    ProcessLost,
+    ReleaseFiles,
+    Returned,
+    Saved,
+    StopCalls,
+    StreamBegun,
+    StreamEnded,
+    StreamItem,
+    StreamUnread,
+    Value,
+    Values,
+)
 from jupyter_sky.execution.serialization.memory_files import read_file
-from jupyter_sky.execution.serialization.payload import Blob, Payload, has_blobs, join, unwrap, wrap
-from jupyter_sky.machines.engines.wire.messages import COUNTED_TYPES, Message
+from jupyter_sky.execution.serialization.payload import (
+    Blob,
+    Payload,
+    Segment,
+    has_blobs,
+    join,
+    unwrap,
+    wrap,
+)
+from jupyter_sky.machines.engines.wire.controller_requests import Kill, ListEngines
+from jupyter_sky.machines.engines.wire.messages import COUNTED_TYPES, JupyterMessage
 
 if TYPE_CHECKING:
     from jupyter_sky.machines.engines.client.connection import ClusterConnection
@@ -200,19 +235,19 @@ class Dispatcher:
 
     def _send_batch(self, batch: SentBatch) -> None:
         node, context = batch.node, self.describe(batch.node)
-        commands: list[tuple] = []
+        commands: list[Command] = []
         if node.sent_context != (node.engine, context):
             node.sent_context = (node.engine, context)
-            commands.append(("open", context))
+            commands.append(OpenPool(context))
         commands.append(batch.command(context["pool"]))
         tasks = list(batch.tasks.values())
         for task in tasks:
             task.attempts += 1
-            task.future.sent = BatchedCall(self, batch, task.key)
+            task.future.sent = SentCall(task.key, batch.tasks, partial(self.stop, batch))
         client = node.connection.client
         batch.id = client.send_command(
             node.engine,
-            wrap(commands),
+            wrap([command.to_tuple() for command in commands]),
             lambda reply: self.results.handle(batch, reply),
             lambda message: self.results.show_output(batch, message),
             {"run": journal_name(context["pool"]), "rank": node.rank},
@@ -225,24 +260,22 @@ class Dispatcher:
                 feed = self._feed(batch, task, stream_sender.number)
                 stream_sender.join((batch.id, task.key), feed)
 
-    def send_command(self, node: PoolNode, engine: str, command: tuple) -> None:
+    def send_command(self, node: PoolNode, engine: str, command: Command) -> None:
         """Send a command to a node, unless its engine is another by now."""
         if engine and engine == node.engine:
-            node.connection.client.send_command(engine, wrap([command]))
+            node.connection.client.send_command(engine, wrap([command.to_tuple()]))
 
-    def _feed(
-        self, batch: SentBatch, task: CallTask, number: int
-    ) -> Callable[[tuple[str, Any]], None]:
+    def _feed(self, batch: SentBatch, task: CallTask, number: int) -> Callable[[StreamItem], None]:
         """Return a function that sends items to a call; items that arrive meanwhile are batched."""
-        unsent: deque[tuple[str, Any]] = deque()
+        unsent: deque[StreamItem] = deque()
         engine, client = batch.node.engine, batch.node.connection.client
 
         def send() -> None:
             items = [unsent.popleft() for __ in range(len(unsent))]
             if items:
-                self.send_command(batch.node, engine, ("feed", batch.id, task.key, number, items))
+                self.send_command(batch.node, engine, Feed(batch.id, task.key, number, items))
 
-        def feed(item: tuple[str, Any]) -> None:
+        def feed(item: StreamItem) -> None:
             unsent.append(item)
             client.call_soon(send)
 
@@ -362,6 +395,11 @@ class Dispatcher:
             if keys := sorted(batch.open_plain):
                 self.stop(batch, keys, why)
 
+    def find_batch(self, task: CallTask) -> SentBatch | None:
+        """Return the batch in which a node has a call; None while it waits."""
+        batches = (batch for node in self.nodes.values() for batch in node.batches.values())
+        return next((batch for batch in batches if batch.tasks.get(task.key) is task), None)
+
     def stop(self, batch: SentBatch, keys: list[int], why: StopReason) -> None:
         """Request that calls stop on their nodes."""
         node = batch.node
@@ -372,7 +410,7 @@ class Dispatcher:
             batch.stop_request = StopRequest(why, time.monotonic(), frozenset(keys))
         else:
             batch.stop_request = replace(earlier, keys=earlier.keys.union(keys))
-        self.send_command(node, node.engine, ("stop", batch.id, keys, why))
+        self.send_command(node, node.engine, StopCalls(batch.id, keys, why))
         self.timeouts.watch(batch)
 
     def abandon_batch(self, batch: SentBatch, why: str) -> None:
@@ -451,7 +489,7 @@ def restart_engine(
             client = node.connection.client
             if client.engines_by_rank.get(node.cluster_rank) == engine:  # and not the next one
                 ranks = [node.cluster_rank]
-                node.connection.ask_controller("kill", run=None, ranks=ranks, why=why)
+                node.connection.ask_controller(Kill(None, ranks, why))
             until = time.monotonic() + KILL_SECONDS
             while (
                 client.engines_by_rank.get(node.cluster_rank) == engine and time.monotonic() < until
@@ -475,54 +513,7 @@ MOVED = "SkySharedMoved"
 _log = logging.getLogger(__name__)
 
 
-class TaskOwner(Protocol):
-    """Operations of the dispatcher that results cause."""
-
-    lock: threading.RLock
-    groups: GroupRestarts
-
-    def dispatch(self) -> None:
-        """Send as many tasks as there is room for."""
-
-    def requeue(self, entries: Sequence[Waiting], /) -> None:
-        """Put calls back at the head of the queue."""
-
-    def finish_task(
-        self, batch: SentBatch, key: int, seconds: float | None = None
-    ) -> CallTask | None:
-        """Take a task out of its batch; return None if it was taken out before."""
-
-    def finish_values(
-        self, batch: SentBatch, keys: list[int], values: list[Any], seconds: list[float]
-    ) -> None:
-        """Set results that are numbers and short texts."""
-
-    def finish_batch(self, batch: SentBatch) -> None:
-        """Free the slot of a batch."""
-
-    def stop(self, batch: SentBatch, keys: list[int], why: StopReason) -> None:
-        """Request that calls stop on their nodes."""
-
-    def kill_engine(self, batch: SentBatch, task: CallTask | None, why: str) -> None:
-        """Say what is lost, and ask the controller to kill the unresponsive engine of a batch."""
-
-    def note_unread(self, task: CallTask) -> None:
-        """Note a stream whose node waits for its reader; say so if calls wait for a node."""
-
-    def send_command(self, node: PoolNode, engine: str, command: tuple) -> None:
-        """Send a command to a node, unless its engine is another by now."""
-
-    def fetch_blob(self, node: PoolNode, task: CallTask, name: str, /) -> None:
-        """Upload a blob that a node lacks, and send the task again."""
-
-    def on_task_lost(self, task: CallTask, node: PoolNode, why: str, at_fault: bool) -> None:
-        """Handle the loss of a task: requeue it if it can be replayed, else fail it."""
-
-    def on_engine_lost(self, batch: SentBatch, error: Exception) -> None:
-        """Handle the loss of an engine: requeue its replayable tasks, fail the others."""
-
-
-class ResultHandler:
+class ResultHandler(Receiver):
     """Handler of the messages of nodes, in the thread of the client.
 
     Parameters
@@ -531,10 +522,10 @@ class ResultHandler:
         Owner of the calls.
     """
 
-    def __init__(self, dispatcher: TaskOwner) -> None:
+    def __init__(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
 
-    def handle(self, batch: SentBatch, reply: Message | Exception) -> None:
+    def handle(self, batch: SentBatch, reply: JupyterMessage | Exception) -> None:
         """Handle a reply to a batch, or the loss of its engine."""
         with self.dispatcher.lock:  # until the batch has been sent as a whole
             pass
@@ -566,7 +557,7 @@ class ResultHandler:
             __, reports = batch.held_results.popleft()
             self._process(batch, reports)
 
-    def show_output(self, batch: SentBatch, message: Message) -> None:
+    def show_output(self, batch: SentBatch, message: JupyterMessage) -> None:
         """Show an output of a batch, and process the results that have waited for it."""
         kind, content = message["header"]["msg_type"], message["content"]
         sink = batch.sink
@@ -580,9 +571,9 @@ class ResultHandler:
         self.release_held(batch, batch.printed)
 
     def _process(self, batch: SentBatch, reports: list[tuple]) -> None:
-        for kind, *arguments in reports:
+        for values in reports:
             try:
-                getattr(self, f"_on_{kind}")(batch, *arguments)
+                self.dispatch(self.from_tuple(values), batch)
             except Exception:  # one result must not hold up the others
                 _log.exception("a report of a node could not be processed")
         if batch.is_final and not batch.held_results:
@@ -590,13 +581,14 @@ class ResultHandler:
                 self.dispatcher.finish_batch(batch)
                 self.dispatcher.dispatch()
 
-    def _on_values(
-        self, batch: SentBatch, keys: list[int], values: list[Any], seconds: list[float]
-    ) -> None:
+    @handles(Values)
+    def _take_values(self, report: Values, batch: SentBatch) -> None:
         """Take results that are numbers and short texts."""
-        self.dispatcher.finish_values(batch, keys, values, seconds)
+        self.dispatcher.finish_values(batch, report.keys, report.values, report.seconds)
 
-    def _on_value(self, batch: SentBatch, key: int, payload: Payload, seconds: float) -> None:
+    @handles(Value)
+    def _take_value(self, report: Value, batch: SentBatch) -> None:
+        key, payload, seconds = report.key, report.payload, report.seconds
         if not self._set_value(batch, key, payload, seconds):
             task = self.dispatcher.finish_task(batch, key, seconds)
             if task is not None:
@@ -604,7 +596,7 @@ class ResultHandler:
         if has_blobs(payload):
             files = [part.file for part in payload if isinstance(part, Blob) and part.file]
             node, descriptors = batch.node, [file.descriptor for file in files]
-            self.dispatcher.send_command(node, node.engine, ("release", descriptors))
+            self.dispatcher.send_command(node, node.engine, ReleaseFiles(descriptors))
 
     def _set_value(self, batch: SentBatch, key: int, payload: Payload, seconds: float) -> bool:
         """Set the result of a call without a task; return False if it needs one."""
@@ -630,10 +622,10 @@ class ResultHandler:
             )
             task.future.fail(_chained(SkyError(text), error))
 
-    def _on_error(
-        self, batch: SentBatch, key: int, failure: dict[str, Any], seconds: float
-    ) -> None:
-        task = self.dispatcher.finish_task(batch, key, seconds)
+    @handles(Failed)
+    def _take_error(self, report: Failed, batch: SentBatch) -> None:
+        failure = report.failure
+        task = self.dispatcher.finish_task(batch, report.key, report.seconds)
         if failure.get("stuck"):
             self.dispatcher.kill_engine(batch, task, failure["stopped"])
         if task is None or (failure["stopped"] and task.future.done() and task.stream is None):
@@ -665,14 +657,16 @@ class ResultHandler:
         else:
             task.future.fail(error)
 
-    def _on_stream(self, batch: SentBatch, key: int) -> None:
+    @handles(StreamBegun)
+    def _open_stream(self, report: StreamBegun, batch: SentBatch) -> None:
+        key = report.key
         task = batch.task(key)
         assert task is not None
         node, engine = batch.node, batch.node.engine
         is_first = task.stream is None
         buffer = task.stream = task.stream or ItemBuffer()
         buffer.on_consumed = lambda count: self.dispatcher.send_command(
-            node, engine, ("consumed", batch.id, key, count)
+            node, engine, Consumed(batch.id, key, count)
         )
         buffer.on_close = lambda: self.dispatcher.stop(batch, [key], "close")
         if not is_first:  # it goes on, from another node
@@ -688,42 +682,49 @@ class ResultHandler:
             stream.close()
         future.resolve(stream)
 
-    def _on_item(self, batch: SentBatch, key: int, data: bytes) -> None:
-        task = batch.tasks.get(key)
+    @handles(Item)
+    def _take_item(self, report: Item, batch: SentBatch) -> None:
+        task = batch.tasks.get(report.key)
         if task is None or task.stream is None:
             return
         if task.stream.is_repeated():
             task.stream.on_consumed(1)
         else:
-            task.stream.add([join((data,), _no_blob)])
+            task.stream.add([join((report.data,), _no_blob)])
 
-    def _on_unread(self, batch: SentBatch, key: int) -> None:
-        task = batch.tasks.get(key)
+    @handles(StreamUnread)
+    def _note_unread(self, report: StreamUnread, batch: SentBatch) -> None:
+        task = batch.tasks.get(report.key)
         if task is not None and task.stream is not None and not task.stream.empty():
             task.stream.unread_on = batch.node.rank
             self.dispatcher.note_unread(task)
 
-    def _on_saved(self, batch: SentBatch, key: int, state: str, name: str, data: bytes) -> None:
+    @handles(Saved)
+    def _keep_save(self, report: Saved, batch: SentBatch) -> None:
         """Keep a save of a call; one of a node that was given up comes too late."""
-        task = batch.tasks.get(key)
+        task = batch.tasks.get(report.key)
         if task is not None and task.recovery is not None:
-            task.recovery.take(state, name, data)
+            task.recovery.take(report.state, report.name, report.data)
             task.losses.clear()
             if batch.node.recalls_saved and task.is_saved:
-                self.dispatcher.groups.recall(batch, key)
+                self.dispatcher.groups.recall(batch, report.key)
 
-    def _on_end(self, batch: SentBatch, key: int, seconds: float) -> None:
-        task = self.dispatcher.finish_task(batch, key)
+    @handles(StreamEnded)
+    def _end_stream(self, report: StreamEnded, batch: SentBatch) -> None:
+        task = self.dispatcher.finish_task(batch, report.key)
         if task is not None and task.stream is not None:
             task.stream.finish("end")
 
-    def _on_input_consumed(self, batch: SentBatch, key: int, number: int, count: int) -> None:
-        if task := batch.tasks.get(key):
+    @handles(InputConsumed)
+    def _acknowledge(self, report: InputConsumed, batch: SentBatch) -> None:
+        if task := batch.tasks.get(report.key):
             for stream_sender in task.packed.stream_senders:
-                if stream_sender.number == number:
-                    stream_sender.acknowledge((batch.id, key), count)
+                if stream_sender.number == report.number:
+                    stream_sender.acknowledge((batch.id, report.key), report.count)
 
-    def _on_returned(self, batch: SentBatch, keys: list[int]) -> None:
+    @handles(Returned)
+    def _requeue(self, report: Returned, batch: SentBatch) -> None:
+        keys = report.keys
         with self.dispatcher.lock:
             plain = batch.take_unstarted(keys)
         tasks = [task for key in keys if (task := self.dispatcher.finish_task(batch, key))]
@@ -731,19 +732,21 @@ class ResultHandler:
             task.attempts -= 1
         self.dispatcher.requeue(tasks if plain is None else [plain, *tasks])
 
-    def _on_missing(self, batch: SentBatch, key: int, name: str) -> None:
-        if task := self.dispatcher.finish_task(batch, key):
+    @handles(MissingPart)
+    def _send_missing(self, report: MissingPart, batch: SentBatch) -> None:
+        if task := self.dispatcher.finish_task(batch, report.key):
             task.attempts -= 1
-            self.dispatcher.fetch_blob(batch.node, task, name)
+            self.dispatcher.fetch_blob(batch.node, task, report.name)
 
-    def _on_lost(self, batch: SentBatch, key: int, why: str) -> None:
+    @handles(ProcessLost)
+    def _take_loss(self, report: ProcessLost, batch: SentBatch) -> None:
         """Handle the death of the process of a single call."""
-        if task := self.dispatcher.finish_task(batch, key):
-            self.dispatcher.on_task_lost(task, batch.node, why, at_fault=True)
+        if task := self.dispatcher.finish_task(batch, report.key):
+            self.dispatcher.on_task_lost(task, batch.node, report.why, at_fault=True)
 
 
-def _nbytes(segment: Any) -> int:
-    return segment.size if isinstance(segment, Blob) else len(segment)
+def _nbytes(segment: Segment) -> int:
+    return segment.size if isinstance(segment, Blob) else memoryview(segment).nbytes
 
 
 class _LostFile(Exception):
@@ -844,7 +847,7 @@ class TimeoutMonitor:
         if node.executor != "main":
             return True
         try:
-            engines = node.connection.ask_controller("engines")["engines"]
+            engines = node.connection.ask_controller(ListEngines()).engines
         except SkyError:
             return False
         running = next((e["running"] for e in engines if e["rank"] == node.cluster_rank), None)
@@ -934,3 +937,165 @@ read the stream, or close() it
         "jupyter_sky: {waiting} waits for a node, and node {rank} waits until "
         "items of {stream} are read: read the stream, or close() it\n"
     ).format(waiting=waiting, rank=rank, stream=stream)
+
+
+# -- Restart of the calls of an ``@`` whose nodes form a process group, when one of them is lost --
+#
+# The processes of PyTorch, JAX and MPI wait for each other: a call that is sent again alone would
+# wait for ever, and so would those that have lost it. As with ``torchrun``, all begin again
+# together, under a name of their own at the rendezvous.
+
+LOSS_SECONDS = 5.0
+"""Time in which the loss of a node is known, after the others have failed because of it."""
+MAX_WORLDS = 3
+"""Times that processes begin again because they are not of one world."""
+
+
+class GroupRestarts:
+    """Restarts of the broadcasts of a pool.
+
+    Parameters
+    ----------
+    owner
+        Dispatcher of the pool.
+
+    Attributes
+    ----------
+    kind : GroupKind, optional
+        What begins again after a loss; None if calls do not depend on each other.
+    """
+
+    def __init__(self, owner: Dispatcher) -> None:
+        self.kind: GroupKind | None = None
+        self._owner = owner
+        self._held: dict[CallTask, Callable[[], None]] = {}
+
+    def restart(self, lost: CallTask, rank: int) -> bool:
+        """Send all calls of a broadcast again; return False if it is none that has to be.
+
+        Parameters
+        ----------
+        lost
+            The call that was lost; no node has it.
+        rank
+            Its node.
+        """
+        broadcast = lost.group
+        if self.kind is None or not isinstance(broadcast, Broadcast):
+            return False
+        with self._owner.lock:
+            others = [task for task in broadcast.tasks if task is not lost]
+            if any(not task.replayable or _has_failed(task) for task in broadcast.tasks):
+                return False
+            self._report(lost, rank)
+            broadcast.generation += 1
+            waiting = [lost]
+            for task in others:
+                waiting += self._recall(broadcast, task)
+            if self.kind == "processes":
+                for task in broadcast.tasks:
+                    self._renew(task)
+            align_saves([task.recovery for task in broadcast.tasks if task.recovery is not None])
+        self._owner.requeue(waiting)
+        return True
+
+    def _report(self, lost: CallTask, rank: int) -> None:
+        text = _("jupyter_sky: node {rank} has left {call!r}: all nodes begin it again").format(
+            rank=rank, call=lost.call
+        )
+        if self.kind == "processes":
+            text += _(", in new processes. The variables of cells there are lost")
+        lost.sink.write(rank, "stderr", text + "\n")
+
+    def _recall(self, broadcast: Broadcast, task: CallTask) -> list[CallTask]:
+        """Take a call back from its node; return what is to be sent again at once."""
+        if self._held.pop(task, None) is not None:
+            return [task]
+        if task.future.done():  # the others need it once more, and nobody its result
+            again = replace(task, future=RemoteFuture())
+            broadcast.tasks[broadcast.tasks.index(task)] = again
+            return [again]
+        if (batch := self._owner.find_batch(task)) is not None:
+            self._replace_sent(batch, task)
+        return []  # it waits for its node
+
+    def recall(self, batch: SentBatch, key: int) -> None:
+        """Stop a call on its node, and let it go on elsewhere from its newest save."""
+        with self._owner.lock:
+            if (task := batch.tasks.get(key)) is not None:
+                self._stand_in(batch, key, task)
+                self._owner.stop(batch, [key], "cancel")
+
+    def _replace_sent(self, batch: SentBatch, task: CallTask) -> None:
+        """Stop a call on its node, and send it again when it has ended, however it does."""
+        self._stand_in(batch, task.key, task)
+        if self.kind == "calls":
+            self._owner.stop(batch, [task.key], "cancel")
+        else:  # those that wait in a library for a lost process do not hear
+            self._owner.renew_engine(batch.node, _say_nothing, _("its group begins again"))
+
+    def _stand_in(self, batch: SentBatch, key: int, task: CallTask) -> None:
+        """Let another take the end of a call on its node, and send the call again then."""
+        stand_in = replace(
+            task, call=replace(task.call, retry=AT_MOST_ONCE), future=RemoteFuture(), group=None
+        )
+        stand_in.future.add_done_callback(lambda _: self._owner.requeue([task]))
+        stand_in.recovery = None
+        batch.tasks[key] = stand_in
+        task.future.sent = None
+
+    def _renew(self, task: CallTask) -> None:
+        node = self._owner.nodes.get(-1 if task.rank is None else task.rank)
+        if node is not None:
+            self._owner.renew_engine(node, _say_nothing, _("its group begins again"))
+
+    # -- errors that a loss may have caused --------------------------------------------------------
+
+    def take_error(
+        self, batch: SentBatch, task: CallTask, error: BaseException, settle: Callable[[], None]
+    ) -> bool:
+        """Take the error of a call that may be due to the loss of another node.
+
+        Parameters
+        ----------
+        settle
+            Handles the error, should none be lost.
+
+        Returns
+        -------
+        bool
+            Whether the error is not to be handled now.
+        """
+        broadcast = task.group
+        if self.kind is None or not isinstance(broadcast, Broadcast):
+            return False
+        if isinstance(error, SkyWorldChanged):
+            return broadcast.generation < MAX_WORLDS and self.restart(task, batch.node.rank)
+        if not isinstance(error, RuntimeError):  # what these libraries raise
+            return False
+        with self._owner.lock:
+            self._held[task] = settle
+            if all(each in self._held or each.future.done() for each in broadcast.tasks):
+                due = [each for each in broadcast.tasks if each in self._held]
+            else:
+                due = []
+                timer = threading.Timer(LOSS_SECONDS, lambda: self._settle(task, settle))
+                timer.daemon = True
+                timer.start()
+        for each in due:
+            self._settle(each, self._held[each])
+        return True
+
+    def _settle(self, task: CallTask, settle: Callable[[], None]) -> None:
+        with self._owner.lock:
+            if self._held.get(task) is settle:
+                del self._held[task]
+                settle()
+
+
+def _has_failed(task: CallTask) -> bool:
+    return task.future.done() and not task.future.has_value
+
+
+def _say_nothing() -> None:
+    """Say nothing: all that is lost was said before."""

@@ -6,16 +6,14 @@ import time
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.execution.functions.calls.gathered_calls import PlainCalls
-from jupyter_sky.execution.functions.calls.tasks import CallTask, StopReason
+from jupyter_sky.execution.functions.calls.tasks import CallTask
+from jupyter_sky.execution.functions.node.messages import Command, RunCalls, RunPlainCalls
 
 if TYPE_CHECKING:
-    from jupyter_sky.base.errors import SkyError
-    from jupyter_sky.execution.clusters.cluster import ClusterHandle
     from jupyter_sky.execution.functions.calls.output import OutputSink
-    from jupyter_sky.execution.functions.images.specs import Nodes
     from jupyter_sky.machines.engines.client.connection import ClusterConnection
 
 
@@ -76,30 +74,6 @@ class PoolNode:
             not self.connection.is_lost
             and self.connection.client.engines_by_rank.get(self.cluster_rank) == self.engine
         )
-
-
-class NodeScaler(Protocol):
-    """Part of a pool that changes the number of its nodes.
-
-    Attributes
-    ----------
-    last_error : SkyError or None
-        Error of the last request for nodes, if that has failed.
-    """
-
-    last_error: SkyError | None
-
-    def resize(self, nodes: Nodes) -> None:
-        """Add or remove nodes until there are as many as asked for."""
-        ...
-
-    def replace(self, old: ClusterHandle, new: ClusterHandle) -> None:
-        """Take a cluster for another, whose nodes it has replaced."""
-        ...
-
-    def exchange(self, clusters: Sequence[ClusterHandle]) -> None:
-        """Let clusters end once they have no calls; others take their place."""
-        ...
 
 
 def next_node(nodes: Mapping[int, PoolNode], last: int, is_quick: bool) -> PoolNode | None:
@@ -187,12 +161,12 @@ class SentBatch:
             return cls(node, {}, calls, set(calls.keys), count=calls.count)
         return cls(node, {task.key: task for task in calls}, count=len(calls))
 
-    def command(self, pool: str) -> tuple:
+    def command(self, pool: str) -> Command:
         """Return the command that has a node run the calls."""
         if self.plain is not None:
             plain = self.plain
             arguments = plain.arguments()
-            return ("plain_calls", pool, plain.timeout, plain.function, plain.keys, arguments)
+            return RunPlainCalls(pool, plain.timeout, plain.function, plain.keys, arguments)
         calls = [
             (
                 t.key,
@@ -205,7 +179,7 @@ class SentBatch:
             )
             for t in self.tasks.values()
         ]
-        return ("calls", pool, calls)
+        return RunCalls(pool, calls)
 
     @property
     def open_count(self) -> int:
@@ -291,28 +265,3 @@ def _as_range(numbers: list[int]) -> Sequence[int]:
     """
     whole = range(numbers[0], numbers[-1] + 1)
     return whole if len(whole) == len(numbers) else numbers
-
-
-class BatchOwner(Protocol):
-    """Part of the dispatcher that stops calls."""
-
-    def stop(self, batch: SentBatch, keys: list[int], why: StopReason) -> None:
-        """Request that calls stop on their nodes."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class BatchedCall:
-    """Call that a node has: a key in a batch, without the task and its arguments."""
-
-    dispatcher: BatchOwner
-    batch: SentBatch
-    key: int
-
-    def is_running(self) -> bool:
-        """Return whether its node still has it."""
-        return bool(self.batch.id) and self.key in self.batch.tasks
-
-    def stop(self, why: StopReason) -> None:
-        """Request that it stops."""
-        self.dispatcher.stop(self.batch, [self.key], why)

@@ -147,29 +147,20 @@ class CallCounter:
         return GatherProgress(done, running, failed, left, nodes, seconds, rate, stage)
 
 
-class RunningCalls(Protocol):
-    """Count of running calls, as the dispatcher keeps it."""
-
-    def count_running(self, group: object) -> tuple[int, int]:
-        """Return how many calls of a gather nodes have, and the number of nodes."""
-        ...
-
-
 @contextmanager
 def show_progress(
-    total: int, dispatcher: RunningCalls, group: object, counts: Counts | None = None
+    total: int, at_work: Callable[[], tuple[int, int]], counts: Counts | None = None
 ) -> Iterator[Callable[[Sequence[Future[Any]]], None]]:
     """Show the progress of a gather; yield a function that takes the futures that are sent.
 
-    Calls that count themselves are given as `counts` instead.
+    `at_work` returns how many of the calls nodes have, and the number of nodes. Calls that count
+    themselves are given as `counts` instead.
     """
     show = _find_display() if total > 1 else None
     if show is None:
         yield lambda futures: None
         return
-    counter = CallCounter(
-        (), lambda: dispatcher.count_running(group), time.monotonic(), total, counts
-    )
+    counter = CallCounter((), at_work, time.monotonic(), total, counts)
     watch = _ProgressThread(counter, show)
     try:
         yield counter.add

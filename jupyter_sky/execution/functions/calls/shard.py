@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar, overload
 
@@ -181,13 +182,16 @@ def _take(array: Any, taken: slice | list[int]) -> Any:
     return share.copy() if maker == "numpy" else share
 
 
-_BY_POSITIONS = {"datasets": "select", "pyarrow": "take"}
-"""Methods of those whose slices are something else."""
+_BY_POSITIONS: dict[str, Callable[[Any, list[int]], Any]] = {
+    "datasets": lambda array, positions: array.select(positions),
+    "pyarrow": lambda array, positions: array.take(positions),
+}
+"""Selection of rows, where slices are something else."""
 
 
 def _select_positions(array: Any, maker: str, positions: list[int]) -> Any:
     if maker in _BY_POSITIONS:
-        return getattr(array, _BY_POSITIONS[maker])(positions)
+        return _BY_POSITIONS[maker](array, positions)
     if isinstance(array, tuple):
         return tuple(array[position] for position in positions)
     if maker == "torch":

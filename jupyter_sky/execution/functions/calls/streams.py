@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from jupyter_sky.base.errors import SkyTransferError, SkyUsageError
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.functions.node.calls import WINDOW_BYTES, WINDOW_ITEMS, stream_input
+from jupyter_sky.execution.functions.node.messages import StreamItem
 from jupyter_sky.execution.serialization.local_modules import LocalModules, dumps_with_modules
 from jupyter_sky.execution.serialization.payload import dumps, pickled_by_value
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from jupyter_sky.execution.functions.calls.lazy_calls import PendingFunction
 
 T = TypeVar("T")
+
+
+CallPlace = tuple[str, int]
+"""Id of a batch and key of a call in it."""
 
 
 class ItemStream(Generic[T]):
@@ -90,7 +95,7 @@ class ItemBuffer:
         self._arrived = self._repeated = 0
         self.items: deque[Any] = deque()
         self.wake = threading.Condition()
-        self.end: tuple[str, Any] | None = None
+        self.end: StreamItem | None = None
         self.unread_on: int | None = None
         """Rank of the node that waits until items are read; None while none does."""
 
@@ -121,7 +126,7 @@ class ItemBuffer:
             self.end = self.end or (kind, value)
             self.wake.notify_all()
 
-    def take(self) -> tuple[str, Any]:
+    def take(self) -> StreamItem:
         """Wait for the next item, or the end."""
         with self.wake:
             while not self.items and self.end is None:
@@ -179,15 +184,15 @@ class StreamSender:
         self._modules = modules
         self._sent_modules: set[str] = set()
         self.source, self.number, self.label, self.module = source, number, label, module
-        self._receivers: dict[Any, Callable[[tuple[str, Any]], None]] = {}
-        self._ahead: dict[Any, deque[int]] = {}
-        self._bytes: dict[Any, int] = {}
+        self._receivers: dict[CallPlace, Callable[[StreamItem], None]] = {}
+        self._ahead: dict[CallPlace, deque[int]] = {}
+        self._bytes: dict[CallPlace, int] = {}
         self.expected = 0
         """Number of receivers to come; it starts when all have joined."""
         self._wake = threading.Condition()
         self._context = contextvars.copy_context()
 
-    def join(self, receiver: Any, send: Callable[[tuple[str, Any]], None]) -> None:
+    def join(self, receiver: CallPlace, send: Callable[[StreamItem], None]) -> None:
         """Add a receiver; start the thread with the last one."""
         self._receivers[receiver], self._ahead[receiver] = send, deque()
         self._bytes[receiver] = 0
@@ -196,7 +201,7 @@ class StreamSender:
                 target=lambda: self._context.run(self._run), name="sky-stream-sender", daemon=True
             ).start()
 
-    def acknowledge(self, receiver: Any, count: int) -> None:
+    def acknowledge(self, receiver: CallPlace, count: int) -> None:
         """Record that a receiver has consumed some items."""
         with self._wake:
             ahead = self._ahead.get(receiver, deque[int]())
@@ -204,7 +209,7 @@ class StreamSender:
                 self._bytes[receiver] -= ahead.popleft()
             self._wake.notify()
 
-    def leave(self, receiver: Any) -> None:
+    def leave(self, receiver: CallPlace) -> None:
         """Remove a receiver."""
         with self._wake:
             self._receivers.pop(receiver, None)

@@ -11,7 +11,7 @@ import re
 import sys
 import threading
 import uuid
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
@@ -34,15 +34,29 @@ StopReason = Literal["cancel", "group", "timeout", "close"]
 """Reason to stop a call: its caller, the end of its group, its time limit, its closed stream."""
 
 
-class SentCall(Protocol):
-    """Call that a node has, as its future sees it: without its arguments."""
+@dataclass(frozen=True, slots=True)
+class SentCall:
+    """Call that a node has, without its task and its arguments.
+
+    Attributes
+    ----------
+    open_calls : dict
+        Calls of its batch that have not ended, by key.
+    stop_calls : callable
+        Requests that calls of the batch stop.
+    """
+
+    key: int
+    open_calls: Mapping[int, CallTask]
+    stop_calls: Callable[[list[int], StopReason], None]
 
     def is_running(self) -> bool:
-        """Return whether the node still has it."""
-        ...
+        """Return whether its node still has it."""
+        return self.key in self.open_calls
 
     def stop(self, why: StopReason) -> None:
         """Request that it stops."""
+        self.stop_calls([self.key], why)
 
 
 class FutureListener(Protocol):

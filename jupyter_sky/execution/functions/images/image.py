@@ -7,7 +7,7 @@ finds all of it, and of a folder of which one file has changed that file alone i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -28,7 +28,6 @@ from jupyter_sky.execution.functions.node.image_install import ProcessSetup
 from jupyter_sky.machines.engines.node.file_cache import FileTree
 
 _APT = re.compile(r"[a-z0-9][a-z0-9+.-]*(=[A-Za-z0-9.+:~-]+)?")
-MakePortable = Callable[[Callable[..., Any]], Callable[..., Any]]
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -40,7 +39,7 @@ class Image:
     ----------
     python : str
         ``auto`` for this notebook's own minor version. Functions for another one travel as source,
-        with the plain values and installed modules that they name; see `functions.portable`.
+        with the plain values and installed modules that they name; see `calls.portable`.
     pip : sequence of str
         Requirements, such as ``torch>=2.4``, beside what the node has. One that is installed here
         from a folder, a repository or a private index is sent from here instead.
@@ -177,7 +176,7 @@ class Image:
         settings = [tuple(request.settings.items())] if self.pip_indexes else []
         if request.packages and (
             why := image_install.resolution_error(
-                request.packages, request.without, *settings, **self._python_option()
+                request.packages, request.without, *settings, **self.python_option()
             )
         ):
             raise SkyBootstrapError(
@@ -194,21 +193,12 @@ class Image:
     def packages(self) -> ImagePackages:
         """Return the packages that `pip` names, installed from an index or sent."""
         packages = image_packages(self.pip, self.pip_indexes)
-        return replace(packages, request=replace(packages.request, **self._python_option()))
+        return replace(packages, request=replace(packages.request, **self.python_option()))
 
-    def _python_option(self) -> dict[str, str]:
+    def python_option(self) -> dict[str, str]:
         """Return the minor version of its Python as an argument, if that is another than ours."""
         version = _version(self.python)
         return {} if version == _version("auto") else {"python": version}
-
-    def portable(self) -> MakePortable | None:
-        """Return what makes functions run in its Python; None if that is ours."""
-        if not self._python_option():
-            return None
-        from jupyter_sky.execution.functions.images.portable import make_portable
-
-        setup = self.setup()
-        return lambda function: make_portable(function, setup.request, setup.trees)
 
     def setup(self) -> ProcessSetup:
         """Return the setup that every new process of a node runs before its first call."""

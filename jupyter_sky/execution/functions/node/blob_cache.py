@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from jupyter_sky.base.messages import Buffers
 from jupyter_sky.execution.functions.node.pool_context import MissingBlob
 from jupyter_sky.execution.serialization.memory_files import map_file
 from jupyter_sky.execution.serialization.payload import Blob
@@ -46,7 +47,7 @@ class BlobCache:
         """Whether a blob is here, whole."""
         return (self.folder / name).exists()
 
-    def write_part(self, name: str, start: int, buffers: list, size: int) -> bool:
+    def write_part(self, name: str, start: int, buffers: Buffers, size: int) -> bool:
         """Write a part of a blob; say whether it is whole now."""
         if self.has(name):
             return True

@@ -13,10 +13,21 @@ import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from types import FrameType
 
+from jupyter_sky.base.messages import Receiver, handles
 from jupyter_sky.execution.functions.node.blob_cache import BlobCache
 from jupyter_sky.execution.functions.node.calls import Call, Stopped
+from jupyter_sky.execution.functions.node.messages import (
+    FeedCall,
+    FilesAdopted,
+    ItemsConsumed,
+    Ready,
+    Report,
+    RunCall,
+    StopCall,
+    Text,
+)
 from jupyter_sky.execution.functions.node.pool_context import PoolContext
 from jupyter_sky.execution.functions.node.result_files import ResultFiles
 from jupyter_sky.machines.engines.node.engine import exit_with_parent
@@ -29,16 +40,16 @@ class EnginePipe:
         self.pipe = pipe
         self._sending = threading.Lock()
 
-    def send_result(self, said: tuple) -> None:
-        """Send a result of a call, after its outputs."""
+    def send_result(self, report: Report) -> None:
+        """Send a report of a call, after its outputs."""
         sys.stdout.flush()
         sys.stderr.flush()
-        self.send(said)
+        self.send(report)
 
-    def send(self, said: tuple) -> None:
-        """Send a message unchanged."""
+    def send(self, report: Report) -> None:
+        """Send a report at once."""
         with self._sending:
-            self.pipe.send(said)
+            self.pipe.send(report.to_tuple())
 
 
 class ForwardedStream(io.TextIOBase):
@@ -69,10 +80,10 @@ class ForwardedStream(io.TextIOBase):
         with self._lock:
             text, self._text = "".join(self._text), []
         if text and not self.is_muted:
-            self.engine_pipe.send(("text", self.name, text))
+            self.engine_pipe.send(Text(self.name, text))
 
 
-class CallProcess:
+class CallProcess(Receiver):
     """Process of calls: one thread reads commands of the engine, the main thread runs calls."""
 
     def __init__(self, pipe: Connection, blob_cache: BlobCache, number: int) -> None:
@@ -90,11 +101,11 @@ class CallProcess:
         """Run calls until the engine is gone."""
         signal.signal(signal.SIGINT, self._interrupted)
         threading.Thread(target=self._listen, name="sky-engine", daemon=True).start()
-        self.engine_pipe.send(("ready",))
+        self.engine_pipe.send(Ready())
         while True:
             self._calls.get().run(self.number)
 
-    def _interrupted(self, signum: int, frame: Any) -> None:
+    def _interrupted(self, signum: int, frame: FrameType | None) -> None:
         call = self.call
         if call is not None and call.started_at and call.stop_reason and not call.is_over:
             raise Stopped
@@ -102,50 +113,54 @@ class CallProcess:
     def _listen(self) -> None:
         try:
             while True:
-                kind, *order = self.pipe.recv()
-                getattr(self, f"_on_{kind}")(*order)
+                self.dispatch(self.from_tuple(self.pipe.recv()))
         except (EOFError, OSError):
             os._exit(0)
 
-    def _on_run(self, told: dict[str, Any] | None, order: tuple) -> None:
-        if told is not None:
-            results = self.result_files.store_of(told["reader"])
-            context = PoolContext(told, self.blob_cache.open, results)
+    @handles(RunCall)
+    def _run_call(self, order: RunCall) -> None:
+        if order.context is not None:
+            results = self.result_files.store_of(order.context["reader"])
+            context = PoolContext(order.context, self.blob_cache.open, results)
             if self.context is not None:
                 context.reuse(self.context)
             self.context = context
         assert self.context is not None
         for stream in self.streams:
             stream.is_muted = False
-        call = Call(self.context, order, self.engine_pipe.send_result)
+        call = Call(self.context, order.command, self.engine_pipe.send_result)
         call.on_mute = self._mute
         self.call = call
         self._calls.put(call)
 
-    def _on_adopted(self) -> None:
+    @handles(FilesAdopted)
+    def _release_files(self, order: FilesAdopted) -> None:
         self.result_files.release_all()
 
     def _mute(self, names: list[str]) -> None:
         for stream in self.streams:
             stream.is_muted = stream.name in names
 
-    def _on_stop(self, key: int, why: str) -> None:
-        if self.call is not None and self.call.key == key:
+    @handles(StopCall)
+    def _stop(self, order: StopCall) -> None:
+        if self.call is not None and self.call.key == order.key:
             again = bool(self.call.stopped_at)
-            ends_itself = why == "close" and not again  # at its next item
+            ends_itself = order.why == "close" and not again  # at its next item
             wake = None if ends_itself else self._wake
-            self.call.stop(why, wake)
+            self.call.stop(order.why, wake)
 
     def _wake(self, thread: int) -> None:
         signal.pthread_kill(self._main, signal.SIGINT)
 
-    def _on_feed(self, key: int, number: int, items: list) -> None:
-        if self.call is not None and self.call.key == key:
-            self.call.stream_inputs[number].feed(items)
+    @handles(FeedCall)
+    def _feed(self, order: FeedCall) -> None:
+        if self.call is not None and self.call.key == order.key:
+            self.call.stream_inputs[order.number].feed(order.items)
 
-    def _on_consumed(self, key: int, count: int) -> None:
-        if self.call is not None and self.call.key == key:
-            self.call.acknowledge(count)
+    @handles(ItemsConsumed)
+    def _acknowledge(self, order: ItemsConsumed) -> None:
+        if self.call is not None and self.call.key == order.key:
+            self.call.acknowledge(order.count)
 
 
 def main(argv: list[str]) -> None:

@@ -15,11 +15,28 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
+from types import GeneratorType, MappingProxyType
 from typing import Any
 
 from jupyter_sky.base.errors import SkyError, SkyUsageError
 from jupyter_sky.base.translation import _
+from jupyter_sky.execution.functions.node.messages import (
+    Arguments,
+    CallCommand,
+    Failed,
+    InputConsumed,
+    Item,
+    MissingPart,
+    Order,
+    PlainResult,
+    Report,
+    Saved,
+    StreamBegun,
+    StreamEnded,
+    StreamItem,
+    StreamUnread,
+    Value,
+)
 from jupyter_sky.execution.functions.node.pool_context import (
     LoadedFunction,
     MissingBlob,
@@ -30,8 +47,8 @@ from jupyter_sky.machines.engines.node import instance
 from jupyter_sky.machines.engines.wire.error_serialization import describe_error
 from jupyter_sky.machines.engines.wire.values import Parcel
 
-Emit = Callable[[tuple], None]
-"""Takes what a call has to say, from any thread: a tuple whose first item says what it is."""
+Emit = Callable[[Report], None]
+"""Takes the reports of a call, from any thread."""
 
 _NOTHING = contextlib.nullcontext()
 UNREAD_SECONDS = 5.0
@@ -48,8 +65,7 @@ class Call:
         two payloads, seconds, the streamed arguments, the id that calls of one ``@`` share, and the
         id, generation and saves of a call that recovers.
     emit
-        Takes its messages: ``plain``, ``value``, ``error``, ``stream``, ``item``, ``end``,
-        ``input_consumed``, ``saved``.
+        Takes its reports.
     """
 
     # class attributes: most calls are quick, and need no values of their own
@@ -66,10 +82,10 @@ class Call:
     _thread = 0
     _room: threading.Condition | None = None
     _ahead_bytes = 0
-    _forwarder: Callable[[tuple], None] | None = None
-    _early_commands: Sequence[tuple] = ()
+    _forwarder: Callable[[Order], None] | None = None
+    _early_commands: Sequence[Order] = ()
 
-    def __init__(self, context: PoolContext, command: tuple, emit: Emit) -> None:
+    def __init__(self, context: PoolContext, command: CallCommand, emit: Emit) -> None:
         self.context, self.emit = context, emit
         self.key: int = command[0]
         self.payload: Payload = command[1]
@@ -85,7 +101,7 @@ class Call:
         self._lock = threading.Lock()
 
     @property
-    def command(self) -> tuple:
+    def command(self) -> CallCommand:
         """Command from which another process makes this call."""
         return self._command
 
@@ -101,7 +117,7 @@ class Call:
                     raise Stopped
                 message = self._run(worker)
             except MissingBlob as missing:
-                message = ("missing", self.key, str(missing))
+                message = MissingPart(self.key, str(missing))
             except BaseException as error:
                 message = self.failed(error)
             self.is_over = True
@@ -110,9 +126,12 @@ class Call:
             message = self.failed(late)
         self.emit(message)
 
-    def failed(self, error: BaseException, **more: Any) -> tuple:
-        """Return the message of an error."""
-        return ("error", self.key, {**self._describe(error), **more}, self._seconds())
+    def failed(self, error: BaseException, stuck: bool = False) -> Failed:
+        """Return the report of an error; `stuck` if the call cannot be stopped."""
+        failure = self._describe(error)
+        if stuck:
+            failure["stuck"] = True
+        return Failed(self.key, failure, self._seconds())
 
     def _seconds(self) -> float:
         return time.monotonic() - self.started_at
@@ -124,7 +143,7 @@ class Call:
             args, kwargs = join(self.arguments, self.context.open_blob)
         return function, args, kwargs
 
-    def _run(self, worker: int) -> tuple:
+    def _run(self, worker: int) -> Report:
         context = self.context
         context.run_setups()
         (function, options), args, kwargs = self._load()
@@ -137,7 +156,7 @@ class Call:
                 if inspect.iscoroutine(result):
                     result = asyncio.run(result)
             if is_plain(result):
-                return ("plain", self.key, result, self._seconds())
+                return PlainResult(self.key, result, self._seconds())
             if inspect.isgenerator(result):
                 return self._stream(result)
         try:
@@ -145,7 +164,7 @@ class Call:
         except SkyError as error:
             error.hint = _("return what can be pickled")
             raise
-        return ("value", self.key, payload, self._seconds())
+        return Value(self.key, payload, self._seconds())
 
     def _keeping_saves(self) -> contextlib.AbstractContextManager[None]:
         """Give the states of this call a place in the notebook, if it recovers."""
@@ -156,7 +175,7 @@ class Call:
         owner, generation, received = self.saves
 
         def send(state: str, name: str, data: bytes) -> None:
-            self.emit(("saved", self.key, state, name, data))
+            self.emit(Saved(self.key, state, name, data))
 
         return CallSaves(owner, generation, received, send).in_use()
 
@@ -168,21 +187,21 @@ class Call:
         finally:
             _current.call = None
 
-    def _stream(self, source: Any) -> tuple:
+    def _stream(self, source: GeneratorType[Any, Any, Any]) -> Report:
         """Send the items of a generator, as far as the receiver has room."""
         self._ahead: deque[int] = deque()
         with self._lock:
             self._room = threading.Condition(self._lock)
-        self.emit(("stream", self.key))
+        self.emit(StreamBegun(self.key))
         try:
             for item in source:
                 data = dumps(item)
                 if not self._make_room(len(data)):
                     break
-                self.emit(("item", self.key, data))
+                self.emit(Item(self.key, data))
         finally:
             source.close()
-        return ("end", self.key, self._seconds())
+        return StreamEnded(self.key, self._seconds())
 
     def _make_room(self, size: int) -> bool:
         """Wait until an item may be sent; return False once the receiver has closed."""
@@ -196,7 +215,7 @@ class Call:
                 self._room.wait(None if is_told else UNREAD_SECONDS)
                 if not is_told and time.monotonic() - since >= UNREAD_SECONDS:
                     is_told = True
-                    self.emit(("unread", self.key))
+                    self.emit(StreamUnread(self.key))
             self._ahead.append(size)
             self._ahead_bytes += size
             if self.stop_reason and self.stop_reason != "close":
@@ -248,7 +267,7 @@ class Call:
         if not self.is_over and self.started_at and raise_in is not None:
             raise_in(self._thread)
 
-    def forward(self, command: tuple) -> None:
+    def forward(self, command: Order) -> None:
         """Forward a command to the process that runs this call, once it does."""
         with self._lock:
             if self._forwarder is None:
@@ -256,7 +275,7 @@ class Call:
             else:
                 self._forwarder(command)
 
-    def set_forwarder(self, forwarder: Callable[[tuple], None]) -> None:
+    def set_forwarder(self, forwarder: Callable[[Order], None]) -> None:
         """Set the function that forwards commands to the process of this call."""
         with self._lock:
             for command in self._early_commands:
@@ -288,7 +307,7 @@ class PlainCall(Call):
         context: PoolContext,
         key: int,
         function: Payload,
-        arguments: tuple[tuple, dict],
+        arguments: Arguments,
         timeout: float | None,
         emit: Emit,
     ) -> None:
@@ -298,7 +317,7 @@ class PlainCall(Call):
         self._lock = threading.Lock()
 
     @property
-    def command(self) -> tuple:
+    def command(self) -> CallCommand:
         """Command from which another process makes this call."""
         return (
             self.key,
@@ -387,7 +406,7 @@ class StreamInput:
 
     def __init__(self, call: Call, number: int, label: str, is_reiterable: bool) -> None:
         self.call, self.number, self.label, self.again = call, number, label, is_reiterable
-        self._items: deque[tuple[str, Any]] = deque()
+        self._items: deque[StreamItem] = deque()
         self._wake = threading.Condition()
         self._consumed = 0
         self._ended = False
@@ -416,7 +435,7 @@ class StreamInput:
         if kind == "item":
             self._consumed += 1
             if not left or self._consumed >= WINDOW_ITEMS // 4:
-                self.call.emit(("input_consumed", self.call.key, self.number, self._consumed))
+                self.call.emit(InputConsumed(self.call.key, self.number, self._consumed))
                 self._consumed = 0
             return join((data,), self.call.context.open_blob)
         self._ended = True
@@ -424,7 +443,7 @@ class StreamInput:
             raise join((data,), self.call.context.open_blob)
         raise StopIteration
 
-    def feed(self, items: list[tuple[str, Any]]) -> None:
+    def feed(self, items: list[StreamItem]) -> None:
         """Add items that have arrived."""
         with self._wake:
             self._items.extend(items)

@@ -17,10 +17,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+from jupyter_sky.base.messages import Content, Receiver, handles
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.functions.node.blob_cache import BlobCache
 from jupyter_sky.execution.functions.node.calls import (
@@ -30,11 +33,45 @@ from jupyter_sky.execution.functions.node.calls import (
     clear_stopped,
     raise_in_thread,
 )
+from jupyter_sky.execution.functions.node.messages import (
+    Arguments,
+    BlobPart,
+    BlobPartReply,
+    BlobsReply,
+    CallCommand,
+    ClosePool,
+    Consumed,
+    Feed,
+    FeedCall,
+    FilesAdopted,
+    FinalReport,
+    FindBlobs,
+    ItemsConsumed,
+    OpenPool,
+    Order,
+    PlainResult,
+    ProcessLost,
+    ReleaseFiles,
+    Report,
+    Returned,
+    RunCall,
+    RunCalls,
+    RunPlainCalls,
+    StopCall,
+    StopCalls,
+    Text,
+    Value,
+    Values,
+    process_report,
+)
 from jupyter_sky.execution.functions.node.pool_context import PoolContext
 from jupyter_sky.execution.functions.node.result_files import CHECK_SECONDS, ResultFiles
-from jupyter_sky.execution.serialization.payload import Payload, has_blobs, unwrap, wrap
+from jupyter_sky.execution.serialization.payload import has_blobs, unwrap, wrap
 from jupyter_sky.machines.engines.node.extensions import EngineExtension
+from jupyter_sky.machines.engines.wire.messages import JupyterMessage
 
+Identity = list[bytes]
+"""Sender of a message, to which the replies go."""
 TICK_SECONDS = 0.05
 GRACE_SECONDS = {"timeout": 0.3, "cancel": 0.8, "close": 10.0}
 """Time that a call may take to stop before its executor goes on without it, by reason."""
@@ -49,7 +86,7 @@ def _grace_seconds(call: Call) -> float:
     return GRACE_SECONDS[call.stop_reason]
 
 
-class NodeWorker(EngineExtension):
+class NodeWorker(EngineExtension, Receiver):
     """Worker that runs the calls of pools in an engine.
 
     Parameters
@@ -76,14 +113,15 @@ class NodeWorker(EngineExtension):
 
     # -- commands, in the thread of the control channel ------------------------------------------
 
-    def handle_commands(self, ident: Any, message: dict[str, Any]) -> None:
+    def handle_commands(self, ident: Identity, message: JupyterMessage) -> None:
         """Handle the commands of a message."""
-        for command in unwrap(message["buffers"]):
-            getattr(self, f"_command_{command[0]}")(ident, message, *command[1:])
+        for values in unwrap(message["buffers"]):
+            self.dispatch(self.from_tuple(values), ident, message)
 
-    def _command_open(self, ident: Any, message: dict, told: dict[str, Any]) -> None:
-        results = self.result_files.store_of(told["reader"])
-        context = PoolContext(told, self.blob_cache.open, results)
+    @handles(OpenPool)
+    def _open_pool(self, command: OpenPool, ident: Identity, message: JupyterMessage) -> None:
+        results = self.result_files.store_of(command.context["reader"])
+        context = PoolContext(command.context, self.blob_cache.open, results)
         pool_executors = self.pools.get(context.pool)
         if pool_executors is None:
             self.pools[context.pool] = PoolExecutors(self, context)
@@ -91,8 +129,9 @@ class NodeWorker(EngineExtension):
         context.reuse(pool_executors.context)
         pool_executors.context = context
 
-    def _command_close(self, ident: Any, message: dict, pool: str) -> None:
-        if pool_executors := self.pools.pop(pool, None):
+    @handles(ClosePool)
+    def _close_pool(self, command: ClosePool, ident: Identity, message: JupyterMessage) -> None:
+        if pool_executors := self.pools.pop(command.pool, None):
             for executor in pool_executors.executors:
                 executor.close()
         if not self.pools:
@@ -101,29 +140,32 @@ class NodeWorker(EngineExtension):
             self.result_files.release_all()
             end_workers()
 
-    def _command_release(self, ident: Any, message: dict, descriptors: list[int]) -> None:
-        self.result_files.release(descriptors)
+    @handles(ReleaseFiles)
+    def _release(self, command: ReleaseFiles, ident: Identity, message: JupyterMessage) -> None:
+        self.result_files.release(command.descriptors)
 
     def _check_result_files(self) -> None:
         if self.result_files.release_orphans():
             self.control_loop.call_later(CHECK_SECONDS, self._check_result_files)
 
-    def _command_calls(self, ident: Any, message: dict, pool: str, commands: list[tuple]) -> None:
-        pool_executors = self.pools[pool]
+    @handles(RunCalls)
+    def _run_calls(self, command: RunCalls, ident: Identity, message: JupyterMessage) -> None:
+        pool_executors = self.pools[command.pool]
         batch = CallBatch(ident, message, self, len(pool_executors.executors))
-        batch.add(pool_executors.context, commands)
+        batch.add(pool_executors.context, command.calls)
         self._begin(batch, pool_executors)
-        if any(command[3] is not None for command in commands):
+        if any(call[3] is not None for call in command.calls):
             self._watch()
 
-    def _command_plain_calls(
-        self, ident: Any, message: dict, pool: str, timeout: float | None, *calls: Any
+    @handles(RunPlainCalls)
+    def _run_plain_calls(
+        self, command: RunPlainCalls, ident: Identity, message: JupyterMessage
     ) -> None:
-        pool_executors = self.pools[pool]
+        pool_executors = self.pools[command.pool]
         batch = CallBatch(ident, message, self, len(pool_executors.executors))
-        batch.add_plain(pool_executors.context, timeout, *calls)
+        batch.add_plain(pool_executors.context, command)
         self._begin(batch, pool_executors)
-        if timeout is not None:
+        if command.timeout is not None:
             self._watch()
 
     def _begin(self, batch: CallBatch, pool_executors: PoolExecutors) -> None:
@@ -134,34 +176,33 @@ class NodeWorker(EngineExtension):
         if may_wait:
             self.control_loop.call_later(RETURN_SECONDS, batch.return_unstarted)
 
-    def _command_feed(self, ident: Any, message: dict, batch: str, key: int, *fed: Any) -> None:
-        if executor_and_call := self._find(batch, key):
+    @handles(Feed)
+    def _feed(self, command: Feed, ident: Identity, message: JupyterMessage) -> None:
+        if executor_and_call := self._find(command.batch, command.key):
             _, call = executor_and_call
             if self._runs_in_process(call):
-                call.forward(("feed", key, *fed))
+                call.forward(FeedCall(command.key, command.number, command.items))
             else:
-                call.stream_inputs[fed[0]].feed(fed[1])
+                call.stream_inputs[command.number].feed(command.items)
 
-    def _command_consumed(
-        self, ident: Any, message: dict, batch: str, key: int, count: int
-    ) -> None:
-        if executor_and_call := self._find(batch, key):
+    @handles(Consumed)
+    def _acknowledge(self, command: Consumed, ident: Identity, message: JupyterMessage) -> None:
+        if executor_and_call := self._find(command.batch, command.key):
             _, call = executor_and_call
             if self._runs_in_process(call):
-                call.forward(("consumed", key, count))
+                call.forward(ItemsConsumed(command.key, command.count))
             else:
-                call.acknowledge(count)
+                call.acknowledge(command.count)
 
-    def _command_stop(
-        self, ident: Any, message: dict, batch: str, keys: list[int], why: str
-    ) -> None:
-        if batch in self.batches:
-            self.batches[batch].return_plain(keys)
-        for key in keys:
-            if executor_and_call := self._find(batch, key):
-                self._stop(*executor_and_call, why)
+    @handles(StopCalls)
+    def _stop_calls(self, command: StopCalls, ident: Identity, message: JupyterMessage) -> None:
+        if command.batch in self.batches:
+            self.batches[command.batch].return_plain(command.keys)
+        for key in command.keys:
+            if executor_and_call := self._find(command.batch, key):
+                self._stop(*executor_and_call, command.why)
 
-    def _find(self, batch: str, key: int) -> tuple[Any, Call] | None:
+    def _find(self, batch: str, key: int) -> tuple[Executor | None, Call] | None:
         """Return an unfinished call with its executor."""
         state = self.batches.get(batch)
         call = state.calls.get(key) if state else None
@@ -174,7 +215,7 @@ class NodeWorker(EngineExtension):
         """Return whether a call runs in a child process, which takes its commands."""
         return self.pools[call.context.pool].context.description["executor"] == "process"
 
-    def _stop(self, executor: Any, call: Call, why: str) -> None:
+    def _stop(self, executor: Executor | None, call: Call, why: str) -> None:
         if executor is None:  # it has not begun, and runs into its end when it does
             call.stop(why, None)
             batch = next(b for b in self.batches.values() if b.calls.get(call.key) is call)
@@ -212,7 +253,7 @@ class NodeWorker(EngineExtension):
         if again:
             self._watch()
 
-    def _abandon(self, batch: CallBatch, executor: Any, call: Call) -> None:
+    def _abandon(self, batch: CallBatch, executor: Executor, call: Call) -> None:
         call.is_over = True
         stuck = not executor.abandon(call)
         if stuck:
@@ -245,7 +286,7 @@ class NodeWorker(EngineExtension):
             self._busy_batch = None
             self.kernel.cell_file.clear()
 
-    def attribute_output(self, batch: CallBatch, muted: Any = ()) -> None:
+    def attribute_output(self, batch: CallBatch, muted: Collection[str] = ()) -> None:
         """Attribute outputs of this thread to a batch; `muted` streams are dropped."""
         parent = batch.parent
         if muted:
@@ -269,18 +310,23 @@ class NodeWorker(EngineExtension):
 
     # -- blobs, in the main thread -------------------------------------------------------------
 
-    def receive_blob(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+    @handles(FindBlobs)
+    def _find_blobs(self, request: FindBlobs) -> BlobsReply:
+        is_present = all(self.blob_cache.has(name) for name in request.asked)
+        return BlobsReply(is_present, self.blob_cache.identity)
+
+    @handles(BlobPart)
+    def _write_blob_part(self, request: BlobPart) -> BlobPartReply:
+        return BlobPartReply(
+            self.blob_cache.write_part(request.name, request.start, request.buffers, request.size)
+        )
+
+    def receive_blob(self, stream: Any, ident: Identity, parent: JupyterMessage) -> None:
         """Receive a part of a blob, or report which blobs are present."""
-        content, buffers = parent["content"], parent.get("buffers") or []
-        reply: dict[str, Any]
+        request = self.decode(parent["content"], parent.get("buffers") or ())
+        reply: Content
         try:
-            if "asked" in content:
-                is_present = all(self.blob_cache.has(name) for name in content["asked"])
-                reply = {"here": is_present, "blob_cache": self.blob_cache.identity}
-            else:
-                start, size = content["start"], content["size"]
-                reply = {"whole": self.blob_cache.write_part(content["name"], start, buffers, size)}
-            reply["status"] = "ok"
+            reply = {**self.dispatch(request).encode(), "status": "ok"}
         except OSError as error:
             reply = {"status": "error", "ename": "SkyTransferError", "evalue": str(error)}
         metadata = self.kernel.init_metadata(parent)
@@ -290,8 +336,6 @@ class NodeWorker(EngineExtension):
 
 # -- Calls that came to a node in one message, and the executors that take them -------------------
 
-Arguments = tuple[tuple, dict]
-"""Positional and keyword arguments."""
 RETURN_SECONDS = 0.1
 """Calls of a batch that have not begun by then go back: another node may be free."""
 GATHER_SECONDS = 0.02
@@ -316,7 +360,9 @@ class CallBatch:
         Time limit of each call with plain arguments (s).
     """
 
-    def __init__(self, ident: Any, message: dict[str, Any], worker: NodeWorker, slots: int) -> None:
+    def __init__(
+        self, ident: Identity, message: JupyterMessage, worker: NodeWorker, slots: int
+    ) -> None:
         self.ident, self.site, self.slots = ident, worker, slots
         self.parent = {"header": message["header"], "metadata": {}}
         self.id: str = message["header"]["msg_id"]
@@ -326,7 +372,7 @@ class CallBatch:
         self.timeout: float | None = None
         self._is_plain = False
         self._unstarted: deque[tuple[int, Arguments | None]] = deque()
-        self._out: deque[tuple] = deque()
+        self._out: deque[Report] = deque()
         self._keys: list[int] = []
         self._values: list[Any] = []
         self._seconds: list[float] = []
@@ -334,7 +380,7 @@ class CallBatch:
         self._scheduled = False
         self._lock = threading.Lock()
 
-    def add(self, context: PoolContext, commands: Iterable[tuple]) -> None:
+    def add(self, context: PoolContext, commands: Iterable[CallCommand]) -> None:
         """Take the calls of a message."""
         for command in commands:
             call = Call(context, command, self.emit)
@@ -343,19 +389,13 @@ class CallBatch:
         self._unstarted.extend((key, None) for key in self.calls)
         self.open_count = len(self.calls)
 
-    def add_plain(
-        self,
-        context: PoolContext,
-        timeout: float | None,
-        function: Payload,
-        keys: Collection[int],
-        arguments: Iterable[Arguments],
-    ) -> None:
+    def add_plain(self, context: PoolContext, command: RunPlainCalls) -> None:
         """Take calls of one function with plain arguments, which are made when they begin."""
-        self._context, self._function, self.timeout = context, function, timeout
+        self._context, self._function = context, command.function
+        self.timeout = command.timeout
         self._is_plain = True
-        self._unstarted.extend(zip(keys, arguments, strict=True))
-        self.open_count = len(keys)
+        self._unstarted.extend(zip(command.keys, command.arguments, strict=True))
+        self.open_count = len(command.keys)
 
     def begin_call(self) -> Call | None:
         """Return the next call, which an executor has from now on; None if there is none."""
@@ -377,10 +417,9 @@ class CallBatch:
         """Return whether some of its calls may not have begun."""
         return bool(self._unstarted)
 
-    def emit(self, said: tuple) -> None:
-        """Queue a message of a call, from its thread."""
-        kind = said[0]
-        ends = kind in FINAL_KINDS
+    def emit(self, report: Report) -> None:
+        """Queue a report of a call, from its thread."""
+        ends = isinstance(report, FinalReport)
         due = (
             not ends
             or self.open_count <= self.slots
@@ -390,16 +429,16 @@ class CallBatch:
             sys.stdout.flush()
             sys.stderr.flush()
         with self._lock:
-            if ends:
-                if self.calls.pop(said[1], None) is None:  # it was given up
+            if isinstance(report, FinalReport):
+                if self.calls.pop(report.key, None) is None:  # it was given up
                     return
                 self.open_count -= 1
-            if kind == "plain":
-                self._keys.append(said[1])
-                self._values.append(said[2])
-                self._seconds.append(said[3])
+            if isinstance(report, PlainResult):
+                self._keys.append(report.key)
+                self._values.append(report.value)
+                self._seconds.append(report.seconds)
             else:
-                self._out.append(said)
+                self._out.append(report)
             schedule, self._scheduled = due and not self._scheduled, self._scheduled or due
         if schedule:
             self.site.control_loop.add_callback(self.send_results)
@@ -433,7 +472,7 @@ class CallBatch:
             ]
             self.open_count -= len(returned)
             if returned:
-                self._out.append(("returned", returned))
+                self._out.append(Returned(returned))
         if not self.open_count:  # outputs of the last calls come before the end
             sys.stdout.flush()
             sys.stderr.flush()
@@ -443,10 +482,10 @@ class CallBatch:
         """Send gathered results, in the thread of the control channel."""
         with self._lock:
             self._scheduled, self._sent = False, time.monotonic()
-            out, final = list(self._out), not self.open_count
+            out, final = [report.to_tuple() for report in self._out], not self.open_count
             self._out.clear()
             if self._keys:
-                out.append(("values", self._keys, self._values, self._seconds))
+                out.append(Values(self._keys, self._values, self._seconds).to_tuple())
                 self._keys, self._values, self._seconds = [], [], []
         kernel = self.site.kernel
         counter = kernel.output_counter
@@ -503,7 +542,7 @@ class PoolExecutors:
         """Whether another call would wait."""
         return self.has_waiting() or all(executor.call for executor in self.executors)
 
-    def executor_of(self, call: Call) -> Any:
+    def executor_of(self, call: Call) -> Executor | None:
         """Return the executor that runs a call."""
         return next((executor for executor in self.executors if executor.call is call), None)
 
@@ -549,7 +588,7 @@ class MainThreadExecutor:
         if self.pool_executors.has_waiting():
             self.wake()
 
-    def _interrupted(self, signum: int, frame: Any) -> None:
+    def _interrupted(self, signum: int, frame: FrameType | None) -> None:
         call = self.call
         if call is not None and call.stop_reason and not call.is_over:
             raise Stopped
@@ -634,7 +673,7 @@ class ProcessExecutor:
         self._sending = threading.Lock()
         self._wake = threading.Event()
         self._closed = False
-        self._sent_context: Any = None
+        self._sent_context: PoolContext | None = None
         threading.Thread(target=self._run, name=f"sky-call-{number}", daemon=True).start()
 
     def wake(self) -> None:
@@ -651,36 +690,36 @@ class ProcessExecutor:
                 self._run_call(self.call, batch)
                 self.call = None
 
-    def _run_call(self, call: Call, batch: Any) -> None:
+    def _run_call(self, call: Call, batch: CallBatch) -> None:
         try:
             pipe = self._open()
             call.started_at = time.monotonic()
             context = None if self._sent_context is call.context else call.context.description
             self._sent_context = call.context
-            self._send(("run", context, call.command))
+            self._send(RunCall(context, call.command))
             call.set_forwarder(self._send)
             while True:
-                message = pipe.recv()
-                if message[0] == "text":
-                    self.pool_executors.site.show(batch, *message[1:])
+                report = process_report(pipe.recv())
+                if isinstance(report, Text):
+                    self.pool_executors.site.show(batch, report.name, report.text)
                 else:
-                    call.emit(self._adopt_files(message, call))
-                    if message[0] in FINAL_KINDS:
+                    call.emit(self._adopt_files(report, call))
+                    if isinstance(report, FinalReport):
                         break
         except (EOFError, OSError):
             self._end()
             if not call.is_over:
-                call.emit(("lost", call.key, self._exit_reason()))
+                call.emit(ProcessLost(call.key, self._exit_reason()))
         call.is_over = True
 
-    def _adopt_files(self, message: tuple, call: Call) -> tuple:
+    def _adopt_files(self, report: Report, call: Call) -> Report:
         """Take over the memory files of a result, which would end with the process."""
-        if message[0] != "value" or not has_blobs(message[2]):
-            return message
+        if not isinstance(report, Value) or not has_blobs(report.payload):
+            return report
         __, pid = call.context.description["reader"]
-        payload = self.pool_executors.site.result_files.adopt(message[2], pid)
-        self._send(("adopted",))
-        return (*message[:2], payload, *message[3:])
+        payload = self.pool_executors.site.result_files.adopt(report.payload, pid)
+        self._send(FilesAdopted())
+        return replace(report, payload=payload)
 
     def _open(self) -> Connection:
         if self._pipe is None:
@@ -701,10 +740,10 @@ class ProcessExecutor:
             self._pipe.recv()  # it is there: the time of a call is not that of its process
         return self._pipe
 
-    def _send(self, order: tuple) -> None:
+    def _send(self, order: Order) -> None:
         with self._sending, suppress(OSError, ValueError):
             if self._pipe is not None:
-                self._pipe.send(order)
+                self._pipe.send(order.to_tuple())
 
     def _exit_reason(self) -> str:
         from jupyter_sky.base.remote.supervisor import describe_exit
@@ -723,7 +762,7 @@ class ProcessExecutor:
 
     def interrupt(self, call: Call) -> None:
         """Send the interrupt to the process."""
-        call.forward(("stop", call.key, call.stop_reason))
+        call.forward(StopCall(call.key, call.stop_reason))
         return None
 
     def abandon(self, call: Call) -> bool:
@@ -741,9 +780,8 @@ class ProcessExecutor:
 
 
 _CHILD = (sys.executable, "-m", "jupyter_sky.execution.functions.node.call_process")
-FINAL_KINDS = {"plain", "value", "error", "end", "missing", "lost"}
-"""Kinds of the last report of a call."""
-EXECUTOR_CLASSES: dict[str, type] = {
+Executor = MainThreadExecutor | ThreadExecutor | ProcessExecutor
+EXECUTOR_CLASSES: dict[str, type[Executor]] = {
     "main": MainThreadExecutor,
     "thread": ThreadExecutor,
     "process": ProcessExecutor,

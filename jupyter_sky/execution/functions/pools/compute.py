@@ -24,6 +24,7 @@ from jupyter_sky.base.tables import Table
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.functions.calls.active_pools import CallTarget, refuse_untrusted
 from jupyter_sky.execution.functions.calls.group_restart import group_kind
+from jupyter_sky.execution.functions.calls.portable import portable_functions
 from jupyter_sky.execution.functions.images.image import Image
 from jupyter_sky.execution.functions.images.image_packages import ImagePackages
 from jupyter_sky.execution.functions.images.specs import (
@@ -39,7 +40,7 @@ from jupyter_sky.execution.functions.images.volumes import NodeVolumes, Volume, 
 from jupyter_sky.execution.functions.node import image_install
 from jupyter_sky.execution.functions.pools.launch import ClusterLauncher, choose_offer
 from jupyter_sky.execution.functions.pools.node_launches import NodeLaunches, begin_nodes
-from jupyter_sky.execution.functions.pools.pool import Pool
+from jupyter_sky.execution.functions.pools.pool import Autoscaler, Pool
 from jupyter_sky.execution.functions.shared.shared_client import STANDALONE
 from jupyter_sky.execution.sessions import session as sessions
 from jupyter_sky.knowledge.catalog.price_origin import describe_origin
@@ -246,7 +247,6 @@ class Compute(CallTarget):
         launches
             Further nodes that are being launched: they join as they come up.
         """
-        from jupyter_sky.execution.functions.pools.autoscaler import Autoscaler
         from jupyter_sky.execution.functions.pools.pool_recovery import PoolRecovery
 
         try:
@@ -298,7 +298,7 @@ class Compute(CallTarget):
         plugins = self._plugins(self._chosen)
         setups += [plugin.setup(pool) for plugin in plugins if hasattr(plugin, "setup")]
         around = [plugin.around for plugin in plugins if hasattr(plugin, "around")]
-        pool.portable = image.portable() if image is not None else None
+        pool.portable = portable_functions(image) if image is not None else None
         if pool.portable is not None and around:
             raise SkyUsageError(
                 _("Image(python={python!r}) does not go with plug-ins that run in engines").format(
@@ -497,7 +497,7 @@ def prepare_nodes(image: Image, pool: Pool, ranks: Sequence[int]) -> None:
     SkyBootstrapError
         Says which node, and the last lines of what was tried there.
     """
-    if image.pip or image.portable() is not None:
+    if image.pip or image.python_option():
         for cluster in {_cluster_of(pool, rank) for rank in ranks}:
             cluster.ensure_package_installer()
     layout, packages, waiting = image.layout(), image.packages(), [*ranks]

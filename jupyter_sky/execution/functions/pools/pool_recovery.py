@@ -39,17 +39,18 @@ from jupyter_sky.execution.clusters.lost_machines import (
 )
 from jupyter_sky.execution.clusters.machine_notices import Notices, leaving_ranks
 from jupyter_sky.execution.functions.calls.nodes import PoolNode
-from jupyter_sky.execution.functions.calls.topology import shared_state_endpoint
 from jupyter_sky.execution.functions.pools.replacement import (
     is_replaceable,
     ranks_to_replace,
     retry_delay,
 )
+from jupyter_sky.execution.functions.shared.messages import CopyState, LoadState
 from jupyter_sky.execution.functions.shared.shared_client import (
     STANDALONE,
     RemoteClient,
     SeenStates,
     notebook_endpoint,
+    shared_state_endpoint,
 )
 from jupyter_sky.execution.functions.shared.state_copy import COPY_SECONDS, MAX_COPY_BYTES
 from jupyter_sky.knowledge import tracker
@@ -57,6 +58,7 @@ from jupyter_sky.knowledge.lifetimes.observations import Happening, find_latest
 from jupyter_sky.knowledge.lifetimes.recovery import IndexStrategy, Situation
 from jupyter_sky.knowledge.tracker.blocks import blocked
 from jupyter_sky.knowledge.tracker.observations import Observation
+from jupyter_sky.machines.engines.wire.controller_requests import FindSharedState
 
 if TYPE_CHECKING:
     from jupyter_sky.base.store.rows import ClusterId
@@ -632,12 +634,12 @@ class StateReplica:
             if cluster.connection.is_lost:
                 return
             answer = cluster.connection.ask_controller(
-                "shared_state", timeout=REPLY_SECONDS, wait_reconnect=False
+                FindSharedState(), REPLY_SECONDS, wait_reconnect=False
             )
-            if not answer["is_used"]:
+            if not answer.is_used:
                 return
-            order = {"kind": "pool", "name": "", "op": "copy", "since": self._revision}
-            __, frames = self._client(cluster).ask({**order, "move": move}, ())
+            order = CopyState("pool", "", self._revision, move)
+            __, frames = self._client(cluster).ask(order, ())
             if frames and sum(map(len, frames)) <= MAX_COPY_BYTES:
                 self._copy, self._revision = frames, json.loads(frames[0])["revision"]
 
@@ -646,7 +648,7 @@ class StateReplica:
         self.copy(old, move=True)
         with self._lock:
             if self._copy:
-                self._client(new).ask({"kind": "pool", "name": "", "op": "load"}, self._copy)
+                self._client(new).ask(LoadState("pool", ""), self._copy)
 
     def _client(self, cluster: ClusterHandle) -> RemoteClient:
         if cluster not in self._clients:

@@ -24,6 +24,28 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from jupyter_sky.base.errors import SkyTimeout, SkyUsageError
 from jupyter_sky.base.translation import _
+from jupyter_sky.execution.functions.shared.messages import (
+    Acquire,
+    AddAmount,
+    AddElement,
+    Clear,
+    GetEntry,
+    GetItem,
+    HasEntry,
+    IsHeld,
+    Length,
+    ListItems,
+    ListKeys,
+    PopEntry,
+    PutEntries,
+    PutItem,
+    Release,
+    ResetBarrier,
+    ResetCounter,
+    SetDefault,
+    SharedRequest,
+    Wait,
+)
 from jupyter_sky.machines.engines.node.instance import instance_info
 from jupyter_sky.machines.engines.wire.values import Parcel
 
@@ -51,11 +73,10 @@ class SharedProxy:
             )
         self.name = name
 
-    def _ask(self, op: str, *frames: bytes, **arguments: Any) -> tuple[Any, list[bytes]]:
+    def _ask(self, request: SharedRequest, *frames: bytes) -> tuple[Any, list[bytes]]:
         from jupyter_sky.execution.functions.shared.shared_client import current_client
 
         client: SharedStateClient = current_client()
-        request = {"kind": self.kind, "name": self.name, "op": op, **arguments}
         return client.ask(request, frames)
 
     def __getattr__(self, name: str) -> Any:
@@ -140,7 +161,7 @@ class Queue(SharedProxy, Generic[Item]):
             There is no room within `timeout` seconds.
         """
         wait = timeout if block else 0.0
-        done, __ = self._ask("put", dump(item, self), maxsize=self.maxsize, timeout=wait)
+        done, __ = self._ask(PutItem(self.kind, self.name, wait, self.maxsize), dump(item, self))
         if not done:
             raise _queue.Full(
                 _("{self_value!r} has no room for more than {maxsize}").format(
@@ -165,7 +186,7 @@ class Queue(SharedProxy, Generic[Item]):
         queue.Empty
             `block` is given, and nothing comes within `timeout` seconds.
         """
-        found, frames = self._ask("get", timeout=0.0 if block is False else timeout)
+        found, frames = self._ask(GetItem(self.kind, self.name, 0.0 if block is False else timeout))
         if found:
             return load(frames[0])
         if block is None:
@@ -182,7 +203,7 @@ class Queue(SharedProxy, Generic[Item]):
 
     def qsize(self) -> int:
         """Return the number of items."""
-        return self._ask("len")[0]
+        return self._ask(Length(self.kind, self.name))[0]
 
     __len__ = qsize
 
@@ -195,7 +216,7 @@ class Queue(SharedProxy, Generic[Item]):
 
     def clear(self) -> None:
         """Remove all items."""
-        self._ask("clear")
+        self._ask(Clear(self.kind, self.name))
 
     def __reduce__(self) -> Any:
         return type(self), (self.name, self.maxsize)
@@ -250,7 +271,7 @@ class Barrier(SharedProxy):
         return [load(frame) for frame in self._arrive(timeout, dump(value, self))[1]]
 
     def _arrive(self, timeout: float | None, *brought: bytes) -> tuple[int, list[bytes]]:
-        index, frames = self._ask("wait", *brought, parties=self.parties, timeout=timeout)
+        index, frames = self._ask(Wait(self.kind, self.name, timeout, self.parties), *brought)
         if index < 0:
             raise threading.BrokenBarrierError(
                 f"{self!r}: not all of {self.parties} tasks came, or one of them is gone"
@@ -260,11 +281,11 @@ class Barrier(SharedProxy):
     @property
     def n_waiting(self) -> int:
         """Number of waiting tasks."""
-        return self._ask("len")[0]
+        return self._ask(Length(self.kind, self.name))[0]
 
     def reset(self) -> None:
         """Abort waiting tasks."""
-        self._ask("reset")
+        self._ask(ResetBarrier(self.kind, self.name))
 
     def __reduce__(self) -> Any:
         return type(self), (self.name, self.parties)
@@ -314,7 +335,7 @@ class Lock(SharedProxy):
         """Acquire the lock; return whether that succeeded within `timeout` seconds."""
         timeout = self.timeout if timeout is None else timeout
         wait = timeout if blocking else 0.0
-        fence, __ = self._ask("acquire", ttl=self.ttl, timeout=None if wait == -1 else wait)
+        fence, __ = self._ask(Acquire(self.kind, self.name, None if wait == -1 else wait, self.ttl))
         self.fence = fence or self.fence
         return bool(fence)
 
@@ -326,11 +347,11 @@ class Lock(SharedProxy):
         SkyUsageError
             This thread does not hold it.
         """
-        self._ask("release")
+        self._ask(Release(self.kind, self.name))
 
     def locked(self) -> bool:
         """Return whether the lock is held."""
-        return self._ask("held")[0]
+        return self._ask(IsHeld(self.kind, self.name))[0]
 
     def __enter__(self) -> Lock:
         if not self.acquire():
@@ -387,30 +408,32 @@ class Dict(SharedProxy, MutableMapping[K, V], Generic[K, V]):
         check_consistency(f"sky.dict({name!r})", consistency)
 
     def __getitem__(self, key: K) -> V:
-        found, frames = self._ask("get", encode_key(key))
+        found, frames = self._ask(GetEntry(self.kind, self.name), encode_key(key))
         if not found:
             raise KeyError(key)
         return load(frames[0])
 
     def __setitem__(self, key: K, value: V) -> None:
-        self._ask("put", encode_key(key), dump(key, self), dump(value, self))
+        self._ask(
+            PutEntries(self.kind, self.name), encode_key(key), dump(key, self), dump(value, self)
+        )
 
     def __delitem__(self, key: K) -> None:
-        if not self._ask("pop", encode_key(key))[0]:
+        if not self._ask(PopEntry(self.kind, self.name), encode_key(key))[0]:
             raise KeyError(key)
 
     def __contains__(self, key: object) -> bool:
-        return self._ask("has", encode_key(key))[0]
+        return self._ask(HasEntry(self.kind, self.name), encode_key(key))[0]
 
     def __len__(self) -> int:
-        return self._ask("len")[0]
+        return self._ask(Length(self.kind, self.name))[0]
 
     def __iter__(self) -> Iterator[K]:
-        return map(load, self._ask("keys")[1])
+        return map(load, self._ask(ListKeys(self.kind, self.name))[1])
 
     def pop(self, key: K, default: Any = _MISSING) -> Any:
         """Remove a key and return its value; only one task gets it."""
-        found, frames = self._ask("pop", encode_key(key))
+        found, frames = self._ask(PopEntry(self.kind, self.name), encode_key(key))
         if found:
             return load(frames[0])
         if default is _MISSING:
@@ -419,7 +442,9 @@ class Dict(SharedProxy, MutableMapping[K, V], Generic[K, V]):
 
     def setdefault(self, key: K, default: Any = None) -> Any:
         """Return the value of a key, after setting it if missing; the first task wins."""
-        frames = self._ask("default", encode_key(key), dump(key, self), dump(default, self))[1]
+        frames = self._ask(
+            SetDefault(self.kind, self.name), encode_key(key), dump(key, self), dump(default, self)
+        )[1]
         return load(frames[0])
 
     def update(self, *others: Any, **more: V) -> None:
@@ -431,11 +456,11 @@ class Dict(SharedProxy, MutableMapping[K, V], Generic[K, V]):
             for frame in (encode_key(key), dump(key, self), dump(value, self))
         ]
         if frames:
-            self._ask("put", *frames)
+            self._ask(PutEntries(self.kind, self.name), *frames)
 
     def snapshot(self) -> Any:
         """Return a consistent copy as a plain dict."""
-        frames = self._ask("items")[1]
+        frames = self._ask(ListItems(self.kind, self.name))[1]
         pairs = zip(frames[::2], frames[1::2], strict=True)
         return {load(key): load(value) for key, value in pairs}
 
@@ -449,7 +474,7 @@ class Dict(SharedProxy, MutableMapping[K, V], Generic[K, V]):
 
     def clear(self) -> None:
         """Remove all entries."""
-        self._ask("clear")
+        self._ask(Clear(self.kind, self.name))
 
 
 class Set(SharedProxy, MutableSet[K], Generic[K]):
@@ -472,20 +497,20 @@ class Set(SharedProxy, MutableSet[K], Generic[K]):
     def add(self, value: K) -> bool:  # type: ignore[override]
         """Add an element; return True to the one task that added it."""
         frames = encode_key(value), dump(value, self), dump(value, self)
-        return self._ask("add", *frames)[0]
+        return self._ask(AddElement(self.kind, self.name), *frames)[0]
 
     def discard(self, value: K) -> bool:  # type: ignore[override]
         """Remove an element; return whether it was present."""
-        return self._ask("pop", encode_key(value))[0]
+        return self._ask(PopEntry(self.kind, self.name), encode_key(value))[0]
 
     def __contains__(self, value: object) -> bool:
-        return self._ask("has", encode_key(value))[0]
+        return self._ask(HasEntry(self.kind, self.name), encode_key(value))[0]
 
     def __len__(self) -> int:
-        return self._ask("len")[0]
+        return self._ask(Length(self.kind, self.name))[0]
 
     def __iter__(self) -> Iterator[K]:
-        return map(load, self._ask("keys")[1])
+        return map(load, self._ask(ListKeys(self.kind, self.name))[1])
 
     def update(self, *others: Iterable[K]) -> None:
         """Add many elements atomically."""
@@ -495,7 +520,7 @@ class Set(SharedProxy, MutableSet[K], Generic[K]):
             for frame in (encode_key(value), dump(value, self), dump(value, self))
         ]
         if frames:
-            self._ask("put", *frames)
+            self._ask(PutEntries(self.kind, self.name), *frames)
 
     def snapshot(self) -> Any:
         """Return a consistent copy as a plain set."""
@@ -503,7 +528,7 @@ class Set(SharedProxy, MutableSet[K], Generic[K]):
 
     def clear(self) -> None:
         """Remove all entries."""
-        self._ask("clear")
+        self._ask(Clear(self.kind, self.name))
 
     @classmethod
     def _from_iterable(cls, values: Iterable[Any]) -> Any:
@@ -534,7 +559,7 @@ class Counter(SharedProxy):
                     self_value=self, amount=amount
                 )
             )
-        return self._ask("add", amount=amount)[0]
+        return self._ask(AddAmount(self.kind, self.name, amount))[0]
 
     increment = add
 
@@ -545,11 +570,11 @@ class Counter(SharedProxy):
     @property
     def value(self) -> Any:
         """Current value."""
-        return self._ask("add", amount=0)[0]
+        return self._ask(AddAmount(self.kind, self.name, 0))[0]
 
     def reset(self, value: float = 0) -> Any:
         """Set the value, and return the previous one."""
-        return self._ask("reset", value=value)[0]
+        return self._ask(ResetCounter(self.kind, self.name, value))[0]
 
     def __int__(self) -> int:
         return int(self.value)

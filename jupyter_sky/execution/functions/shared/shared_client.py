@@ -13,14 +13,16 @@ import uuid
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
 
 from jupyter_sky.base.errors import SkyClusterLost, SkySharedLost, SkySharedMoved, SkyUsageError
 from jupyter_sky.base.translation import _, ngettext
 from jupyter_sky.execution.functions.calls import active_pools
-from jupyter_sky.execution.functions.calls.topology import shared_state_endpoint
+from jupyter_sky.execution.functions.shared.messages import Cancel, SharedRequest
 from jupyter_sky.execution.functions.shared.shared_objects import Responses
 from jupyter_sky.execution.functions.shared.shared_state import SharedState
 from jupyter_sky.machines.engines.node import instance
+from jupyter_sky.machines.engines.wire.controller_requests import FindSharedState, SharedStateReply
 
 if TYPE_CHECKING:
     from jupyter_sky.execution.clusters.cluster import ClusterHandle
@@ -37,7 +39,7 @@ STANDALONE = "standalone"
 class SharedStateClient(Protocol):
     """Client of one thread."""
 
-    def ask(self, arguments: dict[str, Any], frames: Sequence[bytes]) -> tuple[Any, list[bytes]]:
+    def ask(self, request: SharedRequest, frames: Sequence[bytes]) -> tuple[Any, list[bytes]]:
         """Send a request; return its response and values."""
         ...
 
@@ -63,13 +65,23 @@ def current_client() -> SharedStateClient:
     return clients[key]
 
 
+_ENDPOINTS: WeakKeyDictionary[ClusterHandle, SharedStateReply] = WeakKeyDictionary()
+
+
+def shared_state_endpoint(cluster: ClusterHandle) -> SharedStateReply:
+    """Return the endpoint of a cluster's shared state and its rendezvous ports; asked once."""
+    if cluster not in _ENDPOINTS:
+        _ENDPOINTS[cluster] = cluster.connection.ask_controller(FindSharedState())
+    return _ENDPOINTS[cluster]
+
+
 def notebook_endpoint(cluster: ClusterHandle) -> dict[str, str]:
     """Return the endpoint at which this notebook reaches a cluster's shared state."""
     endpoint, tunnel = shared_state_endpoint(cluster), cluster.tunnel
     if tunnel is None:
-        return {"url": endpoint["local_url"], "key": endpoint["key"]}
-    port = tunnel.forward(int(endpoint["local_url"].rpartition(":")[2]))
-    return {"url": f"tcp://127.0.0.1:{port}", "key": endpoint["key"]}
+        return {"url": endpoint.local_url, "key": endpoint.key}
+    port = tunnel.forward(int(endpoint.local_url.rpartition(":")[2]))
+    return {"url": f"tcp://127.0.0.1:{port}", "key": endpoint.key}
 
 
 _local = threading.local()
@@ -173,21 +185,21 @@ class RemoteClient:
         self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 8000)
         self._socket.connect(endpoint["url"])
 
-    def ask(self, arguments: dict[str, Any], frames: Sequence[bytes]) -> tuple[Any, list[bytes]]:
+    def ask(self, request: SharedRequest, frames: Sequence[bytes]) -> tuple[Any, list[bytes]]:
         """Send a request and wait for its answer."""
         number = next(self._numbers)
-        message = [json.dumps([number, arguments]).encode(), *frames]
+        message = [json.dumps([number, request.encode()]).encode(), *frames]
         try:
-            return self._exchange(number, message, arguments)
+            return self._exchange(number, message, request)
         except BaseException as error:
             if not isinstance(error, SkyUsageError):  # an abandoned request must not be granted
                 with contextlib.suppress(Exception):
-                    cancel = {**arguments, "op": "cancel", "number": number}
+                    cancel = Cancel(request.kind, request.name, number).encode()
                     self._socket.send(json.dumps([next(self._numbers), cancel]).encode())
             raise
 
     def _exchange(
-        self, number: int, message: list[bytes], arguments: dict[str, Any]
+        self, number: int, message: list[bytes], request: SharedRequest
     ) -> tuple[Any, list[bytes]]:
         begun = sent = time.monotonic()
         self._socket.send_multipart(message)
@@ -223,7 +235,7 @@ class RemoteClient:
                         lost,
                     ).format(lost=lost)
                 )
-            return _check_response(arguments, failed, value), frames
+            return _check_response(request, failed, value), frames
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
@@ -255,25 +267,25 @@ class LocalClient:
         self._state, self._name = state, uuid.uuid4().bytes
         self._numbers = itertools.count(1)
 
-    def ask(self, arguments: dict[str, Any], frames: Sequence[bytes]) -> tuple[Any, list[bytes]]:
+    def ask(self, request: SharedRequest, frames: Sequence[bytes]) -> tuple[Any, list[bytes]]:
         """Send a request, and wait for its response."""
         state, number = self._state, next(self._numbers)
         with state.changed:
             now = time.monotonic()
-            state.deliver(state.state.handle_request(self._name, number, arguments, frames, now))
+            state.deliver(state.state.handle_request(self._name, number, request, frames, now))
             box = state.boxes.setdefault(self._name, {})
             try:
                 while number not in box:
                     state.changed.wait(POLL_SECONDS / 10)
                     state.deliver(state.state.expire(time.monotonic()))
             except BaseException:
-                cancel = {"op": "cancel", "number": number}
+                cancel = Cancel(request.kind, request.name, number)
                 state.deliver(
                     state.state.handle_request(self._name, next(self._numbers), cancel, (), now)
                 )
                 raise
             failed, value, values = box.pop(number)
-        return _check_response(arguments, failed, value), values
+        return _check_response(request, failed, value), values
 
     def __del__(self) -> None:
         with self._state.changed:
@@ -281,11 +293,11 @@ class LocalClient:
             self._state.deliver(self._state.state.remove_client(self._name))
 
 
-def _check_response(arguments: dict[str, Any], failed: str, value: Any) -> Any:
+def _check_response(request: SharedRequest, failed: str, value: Any) -> Any:
     if failed:
         raise SkyUsageError(
             _("sky.{arguments}({arguments2!r}): {failed}").format(
-                arguments=arguments["kind"], arguments2=arguments["name"], failed=failed
+                arguments=request.kind, arguments2=request.name, failed=failed
             )
         )
     return value

@@ -10,9 +10,32 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
+from jupyter_sky.base.messages import Receiver, handles
 from jupyter_sky.base.translation import _
+from jupyter_sky.execution.functions.shared.messages import (
+    Acquire,
+    AddAmount,
+    AddElement,
+    Clear,
+    GetEntry,
+    GetItem,
+    HasEntry,
+    IsHeld,
+    Length,
+    ListItems,
+    ListKeys,
+    PopEntry,
+    PutEntries,
+    PutItem,
+    Release,
+    ResetBarrier,
+    ResetCounter,
+    SetDefault,
+    SharedRequest,
+    Wait,
+)
 
 Frames = tuple[bytes, ...]
 Key = tuple[str, str]
@@ -25,7 +48,7 @@ class Request:
 
     client: bytes
     number: int
-    arguments: dict[str, Any]
+    arguments: SharedRequest
     frames: Frames = ()
     deadline: float = math.inf
 
@@ -44,11 +67,12 @@ class Response:
 Responses = list[Response]
 
 
-class SharedObject:
-    """Shared object with a name; operations are methods ``_op_NAME`` that return responses."""
+READS = (GetEntry, HasEntry, IsHeld, Length, ListItems, ListKeys)
+"""Requests that change nothing."""
 
-    reads: ClassVar[frozenset[str]] = frozenset({"has", "held", "items", "keys", "len"})
-    """Operations that change nothing."""
+
+class SharedObject(Receiver):
+    """Shared object with a name; its handlers return responses."""
 
     def dump(self) -> tuple[float, Frames] | None:
         """Return what a copy of it is made from, a number and frames; None for no copy."""
@@ -78,8 +102,6 @@ class SharedObject:
 class DictObject(SharedObject):
     """Dict of encoded keys, each with the bytes of key and value."""
 
-    reads = SharedObject.reads | {"get"}
-
     def __init__(self) -> None:
         self.entries: dict[bytes, tuple[bytes, bytes]] = {}
 
@@ -92,22 +114,26 @@ class DictObject(SharedObject):
         triples = zip(frames[::3], frames[1::3], frames[2::3], strict=True)
         self.entries = {token: (key, value) for token, key, value in triples}
 
-    def _op_get(self, request: Request) -> Responses:
+    @handles(GetEntry)
+    def _get(self, arguments: GetEntry, request: Request) -> Responses:
         entry = self.entries.get(request.frames[0])
         return [Response(request, entry is not None, entry[1:] if entry else ())]
 
-    def _op_put(self, request: Request) -> Responses:
+    @handles(PutEntries)
+    def _put(self, arguments: PutEntries, request: Request) -> Responses:
         frames = request.frames
         for start in range(0, len(frames), 3):
             token, key, value = frames[start : start + 3]
             self.entries[token] = key, value
         return [Response(request)]
 
-    def _op_default(self, request: Request) -> Responses:
+    @handles(SetDefault)
+    def _set_default(self, arguments: SetDefault, request: Request) -> Responses:
         token, key, value = request.frames
         return [Response(request, True, (self.entries.setdefault(token, (key, value))[1],))]
 
-    def _op_pop(self, request: Request) -> Responses:
+    @handles(PopEntry)
+    def _pop(self, arguments: PopEntry, request: Request) -> Responses:
         token = request.frames[0]
         entry = self.entries.pop(token, None)
         if entry is None:
@@ -119,23 +145,28 @@ class DictObject(SharedObject):
 
         return [Response(request, True, entry[1:], undo=undo)]
 
-    def _op_has(self, request: Request) -> Responses:
+    @handles(HasEntry)
+    def _has(self, arguments: HasEntry, request: Request) -> Responses:
         return [Response(request, request.frames[0] in self.entries)]
 
-    def _op_len(self, request: Request) -> Responses:
+    @handles(Length)
+    def _length(self, arguments: Length, request: Request) -> Responses:
         return [Response(request, len(self.entries))]
 
-    def _op_keys(self, request: Request) -> Responses:
+    @handles(ListKeys)
+    def _list_keys(self, arguments: ListKeys, request: Request) -> Responses:
         return [Response(request, None, tuple(key for key, __ in self.entries.values()))]
 
-    def _op_items(self, request: Request) -> Responses:
+    @handles(ListItems)
+    def _list_items(self, arguments: ListItems, request: Request) -> Responses:
         return [
             Response(
                 request, None, tuple(frame for entry in self.entries.values() for frame in entry)
             )
         ]
 
-    def _op_clear(self, request: Request) -> Responses:
+    @handles(Clear)
+    def _clear(self, arguments: Clear, request: Request) -> Responses:
         self.entries.clear()
         return [Response(request)]
 
@@ -143,7 +174,8 @@ class DictObject(SharedObject):
 class SetObject(DictObject):
     """Set of encoded keys."""
 
-    def _op_add(self, request: Request) -> Responses:
+    @handles(AddElement)
+    def _add(self, arguments: AddElement, request: Request) -> Responses:
         token, *pair = request.frames
         new = token not in self.entries
         self.entries.setdefault(token, (pair[0], pair[1]))
@@ -164,13 +196,20 @@ class CounterObject(SharedObject):
         """Take over a number."""
         self.value = number
 
-    def _op_add(self, request: Request) -> Responses:
-        self.value += request.arguments["amount"]
+    @handles(AddAmount)
+    def _add(self, arguments: AddAmount, request: Request) -> Responses:
+        self.value += arguments.amount
         return [Response(request, self.value)]
 
-    def _op_reset(self, request: Request) -> Responses:
-        before, self.value = self.value, request.arguments["value"]
+    @handles(ResetCounter)
+    def _reset(self, arguments: ResetCounter, request: Request) -> Responses:
+        before, self.value = self.value, arguments.value
         return [Response(request, before)]
+
+
+def _max_size(put: Request) -> float:
+    arguments = put.arguments
+    return (isinstance(arguments, PutItem) and arguments.maxsize) or math.inf
 
 
 @dataclass
@@ -189,18 +228,22 @@ class QueueObject(SharedObject):
         """Take over items."""
         self.items = deque(frames)
 
-    def _op_put(self, request: Request) -> Responses:
+    @handles(PutItem)
+    def _put(self, arguments: PutItem, request: Request) -> Responses:
         self.waiting_puts.append(request)
         return self._match_waiters()
 
-    def _op_get(self, request: Request) -> Responses:
+    @handles(GetItem)
+    def _get(self, arguments: GetItem, request: Request) -> Responses:
         self.waiting_gets.append(request)
         return self._match_waiters()
 
-    def _op_len(self, request: Request) -> Responses:
+    @handles(Length)
+    def _length(self, arguments: Length, request: Request) -> Responses:
         return [Response(request, len(self.items))]
 
-    def _op_clear(self, request: Request) -> Responses:
+    @handles(Clear)
+    def _clear(self, arguments: Clear, request: Request) -> Responses:
         self.items.clear()
         return [Response(request), *self._match_waiters()]
 
@@ -213,9 +256,7 @@ class QueueObject(SharedObject):
                 responses.append(
                     Response(self.waiting_gets.popleft(), True, (item,), undo=self._make_undo(item))
                 )
-            elif self.waiting_puts and len(self.items) < (
-                self.waiting_puts[0].arguments.get("maxsize") or math.inf
-            ):
+            elif self.waiting_puts and len(self.items) < _max_size(self.waiting_puts[0]):
                 putter = self.waiting_puts.popleft()
                 self.items.append(putter.frames[0])
                 responses.append(Response(putter, True))
@@ -268,7 +309,8 @@ class LockObject(SharedObject):
         """Take over a fencing number."""
         self.fence = int(number)
 
-    def _op_acquire(self, request: Request) -> Responses:
+    @handles(Acquire)
+    def _acquire(self, arguments: Acquire, request: Request) -> Responses:
         if self.holder is not None and self.holder.client == request.client:
             return [
                 Response(request, error=_("this task holds it already: a lock is not taken twice"))
@@ -276,7 +318,8 @@ class LockObject(SharedObject):
         self.queue.append(request)
         return self._grant()
 
-    def _op_release(self, request: Request) -> Responses:
+    @handles(Release)
+    def _release(self, arguments: Release, request: Request) -> Responses:
         holder = self.holder
         if holder is None or holder.client != request.client:
             reason = _("nobody holds it") if holder is None else _("another task holds it")
@@ -286,7 +329,8 @@ class LockObject(SharedObject):
         self.holder = None
         return [Response(request), *self._grant()]
 
-    def _op_held(self, request: Request) -> Responses:
+    @handles(IsHeld)
+    def _is_held(self, arguments: IsHeld, request: Request) -> Responses:
         return [Response(request, self.holder is not None)]
 
     def _grant(self) -> Responses:
@@ -307,7 +351,8 @@ class LockObject(SharedObject):
         """Answer requests that have timed out; release a lock that was held for too long."""
         late = [each for each in self.queue if each.deadline <= now]
         self.queue = deque(each for each in self.queue if each.deadline > now)
-        ttl = self.holder.arguments.get("ttl") if self.holder else None
+        held = self.holder.arguments if self.holder else None
+        ttl = held.ttl if isinstance(held, Acquire) else None
         if ttl and self.expires_at == math.inf:
             self.expires_at = now + ttl
         if self.expires_at <= now:
@@ -339,8 +384,9 @@ class BarrierObject(SharedObject):
         """Whether a client has arrived."""
         return bool(self.arrived)
 
-    def _op_wait(self, request: Request) -> Responses:
-        parties = request.arguments["parties"]
+    @handles(Wait)
+    def _wait(self, arguments: Wait, request: Request) -> Responses:
+        parties = arguments.parties
         if self.arrived and parties != self.parties:
             error = _("{parties} tasks meet here, and one came to meet {parties2}").format(
                 parties=self.parties, parties2=parties
@@ -354,10 +400,12 @@ class BarrierObject(SharedObject):
         values = tuple(frame for party in complete for frame in party.frames)
         return [Response(party, index, values) for index, party in enumerate(complete)]
 
-    def _op_len(self, request: Request) -> Responses:
+    @handles(Length)
+    def _length(self, arguments: Length, request: Request) -> Responses:
         return [Response(request, len(self.arrived))]
 
-    def _op_reset(self, request: Request) -> Responses:
+    @handles(ResetBarrier)
+    def _reset(self, arguments: ResetBarrier, request: Request) -> Responses:
         return [Response(request), *self._abort_waiters()]
 
     def _abort_waiters(self) -> Responses:

@@ -18,9 +18,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from jupyter_sky.base.messages import Content
+from jupyter_sky.execution.functions.shared.messages import (
+    Cancel,
+    SharedRequest,
+    WaitingRequest,
+)
 from jupyter_sky.execution.functions.shared.shared_objects import (
+    READS,
     BarrierObject,
     CounterObject,
     DictObject,
@@ -41,13 +48,14 @@ class SharedState:
     Examples
     --------
     >>> state = SharedState()
-    >>> add = {"kind": "counter", "name": "n", "op": "add", "amount": 2}
+    >>> from jupyter_sky.execution.functions.shared.messages import AddAmount
+    >>> add = AddAmount("counter", "n", amount=2)
     >>> (response,) = state.handle_request(b"me", 1, add, ())
     >>> response.value
     2
     """
 
-    KINDS: ClassVar[dict[str, Callable[[], SharedObject]]] = {
+    KINDS: ClassVar[dict[str, type[SharedObject]]] = {
         "dict": DictObject,
         "set": SetObject,
         "counter": CounterObject,
@@ -66,11 +74,20 @@ class SharedState:
         self.pending_numbers: dict[bytes, int] = {}
         """Number of the request that each client waits for."""
 
+    @classmethod
+    def decode(cls, content: Content) -> SharedRequest:
+        """Return the request of a JSON form."""
+        if content["op"] == Cancel.op:
+            return Cancel.decode(content)
+        request = cls.KINDS[content["kind"]].decode(content)
+        assert isinstance(request, SharedRequest)
+        return request
+
     def handle_request(
         self,
         client: bytes,
         number: int,
-        arguments: dict[str, Any],
+        arguments: SharedRequest,
         frames: Sequence[bytes],
         now: float = 0.0,
     ) -> Responses:
@@ -78,22 +95,22 @@ class SharedState:
 
         A request that was sent again because its response was lost is not carried out twice.
         """
-        if arguments["op"] == "cancel":
-            return self._cancel(client, arguments["number"])
+        if isinstance(arguments, Cancel):
+            return self._cancel(client, arguments.number)
         last_response = self.last.get(client)
         if last_response is not None and last_response.request.number >= number:
             return [last_response] if last_response.request.number == number else []
         if self.pending_numbers.get(client) == number:
             return []
-        timeout = arguments.get("timeout")
+        timeout = arguments.timeout if isinstance(arguments, WaitingRequest) else None
         deadline = math.inf if timeout is None else now + timeout
         request = Request(client, number, arguments, tuple(frames), deadline)
-        key = arguments["kind"], arguments["name"]
+        key = arguments.kind, arguments.name
         shared_object = self.objects.get(key) or self.KINDS[key[0]]()
         self.objects[key] = shared_object
         self.pending_numbers[client] = number
-        self.revision += arguments["op"] not in shared_object.reads
-        responses = getattr(shared_object, f"_op_{arguments['op']}")(request)
+        self.revision += not isinstance(arguments, READS)
+        responses: Responses = shared_object.dispatch(arguments, request)
         if deadline <= now:
             responses += shared_object.expire(now)
         self._track(key, shared_object)

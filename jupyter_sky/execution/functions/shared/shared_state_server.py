@@ -18,7 +18,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jupyter_sky.base.errors import SkyVersionError
+from jupyter_sky.base.messages import Content, Receiver, handles
 from jupyter_sky.base.translation import _
+from jupyter_sky.execution.functions.shared.messages import Cancel, CopyState, LoadState
 
 if TYPE_CHECKING:
     from jupyter_sky.execution.functions.shared.shared_objects import Responses
@@ -28,7 +31,7 @@ MISSED_PINGS = 2
 TICK_MS = 200
 
 
-class SharedStateServer:
+class SharedStateServer(Receiver):
     """Server in its own process: sockets and timeouts around `SharedState`."""
 
     def __init__(self, order: dict[str, Any]) -> None:
@@ -71,10 +74,10 @@ class SharedStateServer:
             if self._socket.poll(TICK_MS):
                 client, head, *frames = self._socket.recv_multipart()
                 self._missed.setdefault(client, 0)
-                number, arguments = json.loads(head)
+                number, content = json.loads(head)
                 try:
-                    self._handle(client, number, arguments, frames)
-                except (KeyError, AttributeError, TypeError, ValueError) as error:
+                    self._handle(client, number, content, frames)
+                except (KeyError, AttributeError, TypeError, ValueError, SkyVersionError) as error:
                     text = _("not understood: {error!r}").format(error=error)
                     self._reply(client, number, error=text)
             now = time.monotonic()
@@ -85,31 +88,33 @@ class SharedStateServer:
                 self._ping()
 
     def _handle(
-        self, client: bytes, number: int, arguments: dict[str, Any], frames: Sequence[bytes]
+        self, client: bytes, number: int, content: Content, frames: Sequence[bytes]
     ) -> None:
-        if arguments["kind"] == "pool":
-            getattr(self, f"_op_{arguments['op']}")(client, number, arguments, frames)
+        if content["kind"] == "pool":
+            self.dispatch(self.decode(content), client, number, frames)
         elif self._has_moved:
             self._reply(client, number, moved=True)
         else:
-            now = time.monotonic()
-            self._send(self.state.handle_request(client, number, arguments, frames, now))
+            now, request = time.monotonic(), self.state.decode(content)
+            self._send(self.state.handle_request(client, number, request, frames, now))
 
-    def _op_copy(
-        self, client: bytes, number: int, arguments: dict[str, Any], __: Sequence[bytes]
+    @handles(CopyState)
+    def _copy_state(
+        self, request: CopyState, client: bytes, number: int, __: Sequence[bytes]
     ) -> None:
         """Send a copy of the state if it has changed; with ``move``, serve it no longer."""
         from jupyter_sky.execution.functions.shared.state_copy import dump_state
 
-        changed = self.state.revision != arguments["since"]
+        changed = self.state.revision != request.since
         self._reply(client, number, dump_state(self.state) if changed else ())
-        if arguments["move"]:
+        if request.move:
             self._has_moved = True
-            for request in self.state.waiting_requests():
-                self._reply(request.client, request.number, moved=True)
+            for waiting in self.state.waiting_requests():
+                self._reply(waiting.client, waiting.number, moved=True)
 
-    def _op_load(
-        self, client: bytes, number: int, __: dict[str, Any], frames: Sequence[bytes]
+    @handles(LoadState)
+    def _load_state(
+        self, request: LoadState, client: bytes, number: int, frames: Sequence[bytes]
     ) -> None:
         """Go on from a copy of another server's state."""
         from jupyter_sky.execution.functions.shared.state_copy import load_state
@@ -118,7 +123,8 @@ class SharedStateServer:
         self._first_revision = self.state.revision
         self._reply(client, number)
 
-    def _op_cancel(self, *__: object) -> None:
+    @handles(Cancel)
+    def _cancel(self, request: Cancel, client: bytes, number: int, frames: Sequence[bytes]) -> None:
         """Do nothing: these requests are answered at once."""
 
     def _write_copy(self, now: float) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from jupyter_sky.execution.functions.shared.messages import SharedRequest
 from jupyter_sky.execution.functions.shared.shared_objects import Request, Response
 from jupyter_sky.execution.functions.shared.shared_state import SharedState
 
@@ -31,7 +32,8 @@ def dump_state(state: SharedState) -> list[bytes]:
     Examples
     --------
     >>> state, other = SharedState(), SharedState()
-    >>> add = {"kind": "counter", "name": "n", "op": "add", "amount": 2}
+    >>> from jupyter_sky.execution.functions.shared.messages import AddAmount
+    >>> add = AddAmount("counter", "n", amount=2)
     >>> __ = state.handle_request(b"me", 1, add, ())
     >>> load_state(other, dump_state(state))
     >>> other.objects["counter", "n"].value, other.revision
@@ -70,7 +72,7 @@ def load_state(state: SharedState, copy: Sequence[bytes]) -> None:
         state.objects[kind, name] = shared_object = state.KINDS[kind]()
         shared_object.load(number, [next(frames) for __ in range(count)])
     for client, number, error, value, count in head["last"]:
-        request = Request(bytes.fromhex(client), number, {})
+        request = Request(bytes.fromhex(client), number, SharedRequest("", ""))
         parts = tuple(next(frames) for __ in range(count))
         state.last[request.client] = Response(request, value, parts, error)
     state.revision = head["revision"]

@@ -6,7 +6,7 @@ import math
 from concurrent.futures import Future
 
 from jupyter_sky.machines.engines.client.client import Sink
-from jupyter_sky.machines.engines.wire.messages import COUNTED_TYPES, Message
+from jupyter_sky.machines.engines.wire.messages import COUNTED_TYPES, JupyterMessage
 
 
 class CellExecution:
@@ -32,7 +32,7 @@ class CellExecution:
         self.reply, self.output = reply, reply.output  # type: ignore[attr-defined]
         reply.add_done_callback(lambda _: self._check_complete())
 
-    def receive(self, message: Message) -> None:
+    def receive(self, message: JupyterMessage) -> None:
         """Process one message of the cell."""
         self._sink(message)
         if message["header"]["msg_type"] in COUNTED_TYPES:

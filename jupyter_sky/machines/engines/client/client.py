@@ -18,17 +18,22 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 import zmq
 from ipyparallel import error as ipp_error
 from ipyparallel.client.client import Client
 
-from jupyter_sky.machines.engines.wire.messages import NOTICE_MESSAGE, Content, Message
+from jupyter_sky.base.messages import Message
+from jupyter_sky.machines.engines.wire.data_requests import ServeMount
+from jupyter_sky.machines.engines.wire.engine_requests import Ping
+from jupyter_sky.machines.engines.wire.messages import NOTICE_MESSAGE, Content, JupyterMessage
 from jupyter_sky.machines.engines.wire.private_sockets import PrivateSockets, output_socket_name
 
-Sink = Callable[[Message], None]
-ReplyHandler = Callable[[Message | Exception], None]
+T = TypeVar("T")
+FrameHandler = Callable[[list[zmq.Frame]], None]
+Sink = Callable[[JupyterMessage], None]
+ReplyHandler = Callable[[JupyterMessage | Exception], None]
 """Receives each reply of an engine to a command, or the error if none comes."""
 
 REPLY_TIMEOUT_SECONDS = 10.0
@@ -40,9 +45,9 @@ DIRECT_TIMEOUT_SECONDS = 0.5
 class DirectRoute:
     """Sockets of a direct connection to an engine."""
 
-    requests: zmq.Socket
-    commands: zmq.Socket
-    outputs: zmq.Socket
+    requests: zmq.Socket[bytes]
+    commands: zmq.Socket[bytes]
+    outputs: zmq.Socket[bytes]
     topic: bytes
     """Prefix of the engine's messages when they come by the controller."""
 
@@ -96,21 +101,28 @@ class DirectClient(Client):
     def activate(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
         """Leave ``%px`` as it is: ipyparallel registers it on request."""
 
-    def _make_io_loop(self) -> Any:
+    def _make_io_loop(self) -> ZmqLoop:
         return ZmqLoop()
 
     def _setup_streams(self) -> None:
-        for name, handler in (
-            ("query", self._dispatch_single_reply),
-            ("control", self._dispatch_command_reply),
-            ("mux", self._dispatch_reply),
-            ("task", self._dispatch_reply),
-            ("broadcast", self._dispatch_reply),
-            ("iopub", self._dispatch_iopub),
-            ("notification", self._dispatch_notification),
+        """Receive from each socket; ipyparallel sends to what it calls their streams."""
+        self._query_stream = self._query_socket
+        self._control_stream = self._control_socket
+        self._mux_stream = self._mux_socket
+        self._task_stream = self._task_socket
+        self._broadcast_stream = self._broadcast_socket
+        self._iopub_stream = self._iopub_socket
+        self._notification_stream = self._notification_socket
+        for source, handler in (
+            (self._query_socket, self._dispatch_single_reply),
+            (self._control_socket, self._dispatch_command_reply),
+            (self._mux_socket, self._dispatch_reply),
+            (self._task_socket, self._dispatch_reply),
+            (self._broadcast_socket, self._dispatch_reply),
+            (self._iopub_socket, self._dispatch_iopub),
+            (self._notification_socket, self._dispatch_notification),
         ):
-            source = getattr(self, f"_{name}_socket")
-            setattr(self, f"_{name}_stream", source)
+            assert source is not None
             self._io_loop.on_recv(source, handler)
 
     # -- access to ipyparallel's private attributes, for this file alone ---------------------------
@@ -131,7 +143,7 @@ class DirectClient(Client):
         return self._closed
 
     @property
-    def query_socket(self) -> zmq.Socket:
+    def query_socket(self) -> zmq.Socket[bytes]:
         """Socket to the hub, whose disconnections stand for those of all sockets."""
         assert self._query_socket is not None
         return self._query_socket
@@ -181,7 +193,7 @@ class DirectClient(Client):
                 self.forget_command(msg_id, msg["metadata"].get("engine", ""))
             handler(msg)
 
-    def _deserialize(self, parts: list[zmq.Frame]) -> Message | None:
+    def _deserialize(self, parts: list[zmq.Frame]) -> JupyterMessage | None:
         _, frames = self.session.feed_identities(parts, copy=False)
         try:
             return self.session.deserialize(frames, content=True, copy=False)  # type: ignore[arg-type]
@@ -205,10 +217,10 @@ class DirectClient(Client):
                 if output and not output.done():
                     output.set_result(None)
 
-    def _handle_execute_reply(self, msg: Message) -> None:
+    def _handle_execute_reply(self, msg: JupyterMessage) -> None:
         self._resolve_future(msg)
 
-    def _resolve_future(self, msg: Message) -> None:
+    def _resolve_future(self, msg: JupyterMessage) -> None:
         msg_id = msg["parent_header"]["msg_id"]
         self.outstanding.discard(msg_id)
         engine = msg["metadata"].get("engine")
@@ -294,32 +306,36 @@ class DirectClient(Client):
             self._io_loop.add_callback(lambda: self._handle_stranded_msgs(-1, engine))
         return msg_id
 
-    def send_mount_request(self, engine: str, content: Content) -> Future:
+    def send_mount_request(self, engine: str, request: ServeMount) -> Future[JupyterMessage]:
         """Send requests for a mounted dataset; its engine answers whatever its main thread does."""
         route = self.routes.get(engine)
-        return self._send(
-            route.commands if route else self._control_stream,  # type: ignore[attr-defined]
+        return self._send_request(
+            route.commands if route else self._control_stream,
             "sky_mount",
-            content=content,
+            content=request.encode(),
             ident=None if route else engine.encode(),
         )
 
+    def _send_request(self, *arguments: Any, **parts: Any) -> Any:
+        """Send a message; ipyparallel does not say that its future is one."""
+        return self._send(*arguments, **parts)
+
     def send_query(self, kind: str, content: Content | None = None) -> Future:
         """Send a request to the hub; return the future of its reply."""
-        return self._send(self._query_stream, kind, content=content or {})  # type: ignore[attr-defined]
+        return self._send_request(self._query_stream, kind, content=content or {})
 
     def send_abort(self, rank: int, msg_ids: list[str]) -> Future:
         """Request that an engine aborts cells that have not begun; ipyparallel's `abort` waits."""
-        return self._send(
-            self._control_stream,  # type: ignore[attr-defined]
+        return self._send_request(
+            self._control_stream,
             "abort_request",
             content={"msg_ids": msg_ids},
             ident=self._engines[rank].encode(),
         )
 
     def broadcast(
-        self, engines: Collection[str], kind: str, content: Content, buffers: Any
-    ) -> dict[str, Future]:
+        self, engines: Collection[str], kind: str, request: Message
+    ) -> dict[str, Future[JupyterMessage]]:
         """Send one message to several engines; return the future of each engine's reply.
 
         ipyparallel's `BroadcastView` sends pickled functions only, so its wire format is used here.
@@ -339,7 +355,8 @@ class DirectClient(Client):
             (future, *_) = self.create_message_futures(name, {**header, "msg_id": name})
             self._outstanding_dict[engine].add(name)
             futures[engine] = future
-        message = self.session.msg(kind, content, header=header, metadata=metadata)
+        message = self.session.msg(kind, request.encode(), header=header, metadata=metadata)
+        buffers: Any = request.attached or None
         self.call_soon(lambda: self.session.send(self._broadcast_socket, message, buffers=buffers))
         return futures
 
@@ -369,7 +386,7 @@ class DirectClient(Client):
         stays.
         """
         route = self.run_in_loop(lambda: self._open_route(rank, ports))
-        answer = self.send_to_engine(engine, "sky_value", {"op": "ping"}, route=route)
+        answer = self.send_to_engine(engine, "sky_value", Ping().encode(), route=route)
         try:
             reply = answer.result(DIRECT_TIMEOUT_SECONDS)
         except FutureTimeout:
@@ -380,9 +397,9 @@ class DirectClient(Client):
         else:
             self._io_loop.add_callback(lambda: self._close_route(route))
 
-    def run_in_loop(self, function: Callable[[], Any]) -> Any:
+    def run_in_loop(self, function: Callable[[], T]) -> T:
         """Call a function in the thread of the sockets; return its result."""
-        made: Future = Future()
+        made: Future[T] = Future()
         self._io_loop.add_callback(lambda: made.set_result(function()))
         return made.result(REPLY_TIMEOUT_SECONDS)
 
@@ -430,7 +447,7 @@ class DirectClient(Client):
         self._update_engines(engines)
         self._update_subscription()
 
-    def _register_engine(self, msg: Message) -> None:
+    def _register_engine(self, msg: JupyterMessage) -> None:
         super()._register_engine(msg)
         self._update_subscription()
 
@@ -456,7 +473,7 @@ class ZmqLoop:
     """
 
     def __init__(self) -> None:
-        self._handlers: dict[Any, Callable[[list[zmq.Frame]], None]] = {}
+        self._handlers: dict[zmq.Socket[bytes], FrameHandler] = {}
         self._callbacks: deque[Callable[[], None]] = deque()
         self._poller = zmq.Poller()
         # other threads wake this one up by a byte
@@ -466,12 +483,12 @@ class ZmqLoop:
         self._poller.register(self._wakeup_recv, zmq.POLLIN)
         self._stopped = False
 
-    def on_recv(self, source: Any, handler: Callable[[list[zmq.Frame]], None]) -> None:
+    def on_recv(self, source: zmq.Socket[bytes], handler: FrameHandler) -> None:
         """Hand the messages of a socket to `handler`, as lists of frames."""
         self._handlers[source] = handler
         self._poller.register(source, zmq.POLLIN)
 
-    def remove(self, source: Any) -> None:
+    def remove(self, source: zmq.Socket[bytes]) -> None:
         """Close a socket and stop polling it."""
         if self._handlers.pop(source, None) is not None:
             self._poller.unregister(source)
@@ -502,7 +519,7 @@ class ZmqLoop:
         for _ in range(len(self._callbacks)):
             _call_safely(self._callbacks.popleft())
 
-    def _receive(self, source: Any) -> None:
+    def _receive(self, source: zmq.Socket[bytes]) -> None:
         handler = self._handlers.get(source)
         if handler is None:  # forgotten in this very turn
             return

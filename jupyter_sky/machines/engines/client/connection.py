@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import zmq
 from ipyparallel import error as ipp_error
@@ -28,14 +28,20 @@ from jupyter_sky.base.errors import (
     SkyTimeout,
     SkyVersionError,
 )
+from jupyter_sky.base.messages import Message, Request
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.engines.client.cell_execution import CellExecution
 from jupyter_sky.machines.engines.client.client import REPLY_TIMEOUT_SECONDS, DirectClient, Sink
 from jupyter_sky.machines.engines.client.waits import wait_result
-from jupyter_sky.machines.engines.wire.messages import Content, Message, cell_label
+from jupyter_sky.machines.engines.wire.controller_requests import PROTOCOL, Beat, Hello, ListEngines
+from jupyter_sky.machines.engines.wire.data_requests import MountState, ServeMount
+from jupyter_sky.machines.engines.wire.engine_requests import Packed, Ping
+from jupyter_sky.machines.engines.wire.messages import Content, JupyterMessage, cell_label
 
+ReplyT = TypeVar("ReplyT", bound=Message)
+T = TypeVar("T")
 OUTPUT_CHECK_SECONDS = 5.0
-INTERNAL_OPS = ("ping", "packed")
+INTERNAL_REQUESTS = (Ping, Packed)
 """Requests that this package sends by itself: they are no use of the cluster."""
 MAX_ENDED_SINKS = 500
 """Number of ended cells that still receive what their threads print."""
@@ -83,8 +89,8 @@ class ClusterConnection:
         self._verified_outputs: set[bytes] = set()
         self.disconnections = DisconnectionMonitor(self.client)
         try:
-            self.hello = self.ask_controller("hello")
-            _check_python(cluster, self.hello["python"])
+            self.hello = self.ask_controller(Hello())
+            _check_python(cluster, self.hello.python)
         except BaseException:
             self.close()
             raise
@@ -93,11 +99,10 @@ class ClusterConnection:
 
     def ask_controller(
         self,
-        op: str,
+        request: Request[ReplyT],
         timeout: float = REPLY_TIMEOUT_SECONDS,
         wait_reconnect: bool = True,
-        **content: Any,
-    ) -> Content:
+    ) -> ReplyT:
         """Ask the controller of the cluster.
 
         Parameters
@@ -112,23 +117,24 @@ class ClusterConnection:
         SkyClusterLost
             No answer within `timeout` seconds.
         """
-        future = self.send_controller_request(op, **content)
-        return self.controller_reply(future, op, timeout, wait_reconnect)["content"]
+        future = self.send_controller_request(request)
+        return self.controller_reply(request, future, request.op, timeout, wait_reconnect)
 
-    def send_controller_request(self, op: str, **content: Any) -> Future:
+    def send_controller_request(self, request: Request[ReplyT]) -> Future[JupyterMessage]:
         """Send a request to the controller; `controller_reply` waits for the reply."""
         if self._lost.is_set():
             raise self.lost_error()
-        return self.client.send_query("sky_request", {"op": op, **content})
+        return self.client.send_query("sky_request", request.encode())
 
     def controller_reply(
         self,
-        request: Future,
-        op: str,
+        request: Request[ReplyT],
+        future: Future[JupyterMessage],
+        what: str,
         timeout: float = REPLY_TIMEOUT_SECONDS,
         wait_reconnect: bool = True,
-    ) -> Message:
-        """Return the reply of the controller to a request, as a message with its buffers.
+    ) -> ReplyT:
+        """Return the reply of the controller to a request; an error names it as `what`.
 
         Raises
         ------
@@ -137,7 +143,7 @@ class ClusterConnection:
         """
         while True:
             try:
-                reply = self.wait(request, timeout)
+                reply = self.wait(future, timeout)
                 break
             except FutureTimeout:
                 if wait_reconnect and self.down_reason():
@@ -151,10 +157,10 @@ class ClusterConnection:
             reason = reply["content"]["failed"]
             raise SkyClusterLost(
                 _("cluster {cluster} cannot {op}: {reason}").format(
-                    cluster=self.cluster, op=op, reason=reason
+                    cluster=self.cluster, op=what, reason=reason
                 )
             )
-        return reply
+        return request.reply_type.decode(reply["content"], reply.get("buffers") or ())
 
     # -- the engines -----------------------------------------------------------------------
 
@@ -189,7 +195,7 @@ class ClusterConnection:
             time.sleep(0.005)
         unproven = [rank for rank in wanted if self._ident(rank) not in self._verified_outputs]
         if unproven:
-            busy = {e["rank"] for e in self.ask_controller("engines")["engines"] if e["running"]}
+            busy = {e["rank"] for e in self.ask_controller(ListEngines()).engines if e["running"]}
             self.client.is_verifying_outputs = True
             try:
                 for rank in unproven:
@@ -220,9 +226,9 @@ class ClusterConnection:
         arrived, ports = threading.Event(), None
         while not busy and not arrived.is_set() and time.monotonic() < deadline:
             answer = self.wait(
-                self.send_value_request(rank, "ping", sink=lambda __: arrived.set()), 10.0
+                self.send_value_request(rank, Ping(), sink=lambda __: arrived.set()), 10.0
             )
-            named_ports = self.reply_content(answer).get("ports")
+            named_ports = [*self.engine_reply(Ping(), answer).ports]
             if named_ports and ports is None and self.client.is_local:
                 self.client.connect_directly(rank, ident.decode(), named_ports)
                 arrived.clear()  # outputs must arrive by the route that is used from now on
@@ -242,6 +248,7 @@ class ClusterConnection:
         request
             Goes to the engine only: inputs, outputs, environment.
         """
+        self.check_protocol()
         client = self.client
         header = client.session.msg_header("execute_request")
         # text: ipykernel hashes the values of a header
@@ -273,33 +280,41 @@ class ClusterConnection:
         return cell
 
     def send_value_request(
-        self, rank: int, op: str, buffers: Any = None, sink: Sink | None = None, **content: Any
-    ) -> Future:
-        """Send a ``sky_value`` request; the future gives the reply message."""
+        self, rank: int, request: Request[ReplyT], sink: Sink | None = None
+    ) -> Future[JupyterMessage]:
+        """Send a ``sky_value`` request; `engine_reply` reads the message that the future gives."""
+        if getattr(request, "since_protocol", PROTOCOL) > self.hello.protocol:
+            raise self.version_error()
         client = self.client
         header = client.session.msg_header("sky_value")
         if sink is not None:
             client.sinks[header["msg_id"]] = sink
         engine = self._ident(rank).decode()
         future = client.send_to_engine(
-            engine, "sky_value", {"op": op, **content}, header=header, buffers=buffers
+            engine, "sky_value", request.encode(), header=header, buffers=request.attached or None
         )
-        if op not in INTERNAL_OPS:
+        if not isinstance(request, INTERNAL_REQUESTS):
             self.use.record_until_done("variables", future)
         return future
 
-    def ask_engine(self, rank: int, op: str, **content: Any) -> Content:
-        """Send a ``sky_value`` request and wait for its content."""
-        return self.reply_content(self.wait(self.send_value_request(rank, op, **content)))
+    def ask_engine(self, rank: int, request: Request[ReplyT]) -> ReplyT:
+        """Send a ``sky_value`` request and wait for its reply."""
+        return self.engine_reply(request, self.wait(self.send_value_request(rank, request)))
 
-    def ask_mount(self, rank: int, timeout: float, **content: Any) -> Content:
+    def ask_mount(self, rank: int, timeout: float, request: ServeMount) -> MountState:
         """Send requests for a mounted dataset, and wait for what it wants next; also in a cell."""
         engine = self._ident(rank).decode()
-        return self.reply_content(
-            self.wait(self.client.send_mount_request(engine, content), timeout)
+        return self.engine_reply(
+            request, self.wait(self.client.send_mount_request(engine, request), timeout)
         )
 
-    def reply_content(self, reply: Any) -> Content:
+    def engine_reply(self, request: Request[ReplyT], reply: JupyterMessage | Exception) -> ReplyT:
+        """Return the reply of an engine to a request, or raise the error in it."""
+        content = self.reply_content(reply)
+        assert isinstance(reply, dict)
+        return request.reply_type.decode(content, reply.get("buffers") or ())
+
+    def reply_content(self, reply: JupyterMessage | Exception) -> Content:
         """Return the content of a reply, or raise the error in it."""
         if isinstance(reply, ipp_error.EngineError):
             raise SkyEngineLost(
@@ -307,7 +322,8 @@ class ClusterConnection:
                     reply=reply, cluster=self.cluster
                 )
             )
-        content = reply["content"]
+        assert isinstance(reply, dict)
+        content: Content = reply["content"]
         if content["status"] != "ok":
             from jupyter_sky.base import errors
 
@@ -316,6 +332,26 @@ class ClusterConnection:
                 kind = errors.SkyTransferError
             raise kind(str(content["evalue"]))
         return content
+
+    def check_protocol(self) -> None:
+        """Raise SkyVersionError for a cell or a call, if the cluster runs another version."""
+        if self.hello.protocol != PROTOCOL:
+            raise self.version_error()
+
+    def version_error(self) -> SkyVersionError:
+        """Return the error of a cell for a cluster that runs another version of this package."""
+        from jupyter_sky._version import __version__
+
+        there = f"jupyter_sky {self.hello.version}"
+        if self.hello.version == __version__:  # a development version
+            is_older = self.hello.protocol < PROTOCOL
+            there = (_("an earlier {name}") if is_older else _("a later {name}")).format(name=there)
+        return SkyVersionError(
+            _(
+                "cluster {cluster} runs {there}, which takes no cells from this version: "
+                "end it with %sky down {cluster}, or use {there} here"
+            ).format(cluster=self.cluster, there=there)
+        )
 
     def abort_cells(self, cells: Iterable[CellExecution]) -> None:
         """Abort cells that have not begun; they end at once."""
@@ -336,7 +372,7 @@ class ClusterConnection:
 
     # -- waiting ---------------------------------------------------------------------------
 
-    def wait(self, future: Future, timeout: float | None = None) -> Any:
+    def wait(self, future: Future[T], timeout: float | None = None) -> T:
         """Return a future's result.
 
         Raises
@@ -488,12 +524,13 @@ class ClusterUse:
         finally:
             use.set_result(None)
 
-    def describe(self) -> Content:
-        """Return the use for the next heartbeat of the notebook."""
+    def describe(self, notebook: str) -> Beat:
+        """Return the next heartbeat of the notebook."""
         going_on = [uses for pool in list(self.pools) if (uses := pool())]
         going_on += list(self._requests.values())
         ago = None if self.used_at is None else time.monotonic() - self.used_at
-        return {"ago": ago, "what": self._label, "uses": ", ".join(dict.fromkeys(going_on))}
+        uses = ", ".join(dict.fromkeys(going_on))
+        return Beat(notebook, ago, self._label, uses)
 
 
 # -- Monitor of the cuts of a connection to a controller ------------------------------------------

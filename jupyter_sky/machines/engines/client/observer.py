@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 import zmq
 
 from jupyter_sky.base.errors import SkyClusterLost
+from jupyter_sky.base.messages import Message, Request
 from jupyter_sky.base.translation import _
 
+ReplyT = TypeVar("ReplyT", bound=Message)
 REPLY_TIMEOUT_SECONDS = 5.0
 
 
@@ -31,7 +33,7 @@ class Observer:
     Examples
     --------
     >>> observer = Observer("train", connection_file.read(path, "train"))  # doctest: +SKIP
-    >>> observer.ask("metrics")["idle_left"]  # doctest: +SKIP
+    >>> observer.ask(ReadMetrics()).idle_left  # doctest: +SKIP
     593.1
     """
 
@@ -61,9 +63,7 @@ class Observer:
         socket.connect(self._url)
         return socket
 
-    def ask(
-        self, op: str, timeout: float = REPLY_TIMEOUT_SECONDS, **content: Any
-    ) -> dict[str, Any]:
+    def ask(self, request: Request[ReplyT], timeout: float = REPLY_TIMEOUT_SECONDS) -> ReplyT:
         """Ask the controller.
 
         Raises
@@ -71,14 +71,8 @@ class Observer:
         SkyClusterLost
             No answer within `timeout` seconds, or it cannot do that.
         """
-        return self.ask_with_buffers(op, timeout, **content)[0]
-
-    def ask_with_buffers(
-        self, op: str, timeout: float = REPLY_TIMEOUT_SECONDS, **content: Any
-    ) -> tuple[dict[str, Any], list[Any]]:
-        """Ask the controller as `ask` does; return the bytes that came with the answer, too."""
         with self._lock:
-            message = self._session.msg("sky_request", content={"op": op, **content})
+            message = self._session.msg("sky_request", content=request.encode())
             try:
                 self._session.send(self._socket, message)
                 answer = self._receive_reply(
@@ -99,10 +93,10 @@ class Observer:
         if "failed" in answer[0]:
             raise SkyClusterLost(
                 _("cluster {cluster} cannot {op}: {answer}").format(
-                    cluster=self.cluster, op=op, answer=answer[0]["failed"]
+                    cluster=self.cluster, op=request.op, answer=answer[0]["failed"]
                 )
             )
-        return answer
+        return request.reply_type.decode(*answer)
 
     def _receive_reply(
         self, msg_id: str, deadline: float

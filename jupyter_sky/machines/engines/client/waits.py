@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import ContextVar
-from typing import Any
+from typing import TypeVar
 
+T = TypeVar("T")
 wait_callback: ContextVar[Callable[[], None] | None] = ContextVar("meanwhile", default=None)
 """Function that is called periodically while waiting; it may raise to end the wait."""
 WAIT_CALLBACK_SECONDS = 0.25
 
 
-def wait_result(future: Future, timeout: float | None) -> Any:
+def wait_result(future: Future[T], timeout: float | None) -> T:
     """Return a result, and call the wait callback now and then until it is there.
 
     Raises

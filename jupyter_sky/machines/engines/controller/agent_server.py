@@ -12,6 +12,15 @@ import time
 from collections.abc import Callable
 
 from jupyter_sky.machines.engines.node.current_cell import CurrentCell
+from jupyter_sky.machines.engines.wire.agent_commands import (
+    AgentBeat,
+    AgentCommand,
+    EndEngine,
+    SetController,
+    Signal,
+    Spawn,
+    StopAgent,
+)
 from jupyter_sky.machines.engines.wire.agent_link import (
     REJOIN_SECONDS,
     enable_heartbeats,
@@ -32,6 +41,13 @@ GIVEN_UP = "given up"
 """Part of the reason of nodes that are lost for good."""
 ARRIVAL_SECONDS = 90.0
 """Time that a node agent may take to connect the first time."""
+
+
+def _pack(command: AgentCommand) -> bytes:
+    return json.dumps(command.encode()).encode()
+
+
+_BEAT = _pack(AgentBeat())
 
 
 class RemoteEngine:
@@ -56,7 +72,7 @@ class RemoteEngine:
         self.cell: CurrentCell | None = None
         self.log_tail = ""
         self.kill_reason = ""
-        server.send_command(rank, op="spawn", serial=serial)
+        server.send_command(rank, Spawn(serial))
 
     def poll(self) -> int | None:
         """Return its exit code, or None while it runs."""
@@ -64,11 +80,11 @@ class RemoteEngine:
 
     def signal(self, signum: int) -> None:
         """Send a signal to the engine and to the processes of its cells."""
-        self._server.send_command(self.rank, op="signal", serial=self.serial, signum=int(signum))
+        self._server.send_command(self.rank, Signal(self.serial, int(signum)))
 
     def kill(self) -> None:
         """Kill the engine and the processes of its cells."""
-        self._server.send_command(self.rank, op="end", serial=self.serial)
+        self._server.send_command(self.rank, EndEngine(self.serial))
 
     def update(self, report: EngineReport) -> None:
         """Apply a report of its node agent."""
@@ -120,13 +136,13 @@ class AgentServer:
 
     def set_controller(self, engine: Content) -> None:
         """Send the address of the controller to connected and future node agents."""
-        self._controller_message = json.dumps({"op": "set_controller", "engine": engine}).encode()
+        self._controller_message = _pack(SetController(engine))
         for identity in self._identities.values():
             self._send(identity, self._controller_message)
 
-    def send_command(self, rank: int, **command: object) -> None:
+    def send_command(self, rank: int, command: AgentCommand) -> None:
         """Send a command to a node agent, now or once it connects."""
-        data = json.dumps(command).encode()
+        data = _pack(command)
         if rank in self._identities:
             self._send(self._identities[rank], data)
         else:
@@ -154,11 +170,11 @@ class AgentServer:
             if rank not in self._heard:
                 continue
             if rank in self._given_up:
-                self._send(identity, b'{"op": "stop"}')
+                self._send(identity, _pack(StopAgent()))
                 continue
             self._heard[rank] = time.monotonic()
             self._identities[rank] = identity
-            self._send(identity, b'{"op": "beat"}')
+            self._send(identity, _BEAT)
             if (
                 self._controller_message and not report["has_controller"]
             ):  # also if it was lost on its way
@@ -229,7 +245,7 @@ class AgentServer:
 
     def give_up(self, rank: int) -> None:
         """Stop a node agent, now or when it returns, and expect it no more."""
-        self.send_command(rank, op="stop")
+        self.send_command(rank, StopAgent())
         self._lost.add(rank)
         self._given_up.add(rank)
         self.notices.pop(rank, None)
@@ -237,4 +253,4 @@ class AgentServer:
     def stop_agents(self) -> None:
         """Stop all node agents."""
         for rank in self._heard:
-            self.send_command(rank, op="stop")
+            self.send_command(rank, StopAgent())

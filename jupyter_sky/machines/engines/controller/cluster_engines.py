@@ -26,9 +26,9 @@ from jupyter_sky.machines.engines.node.current_cell import (
 )
 from jupyter_sky.machines.engines.node.engine_process import Process, memory_usage, start_engine
 from jupyter_sky.machines.engines.wire.agent_link import REJOIN_SECONDS
+from jupyter_sky.machines.engines.wire.controller_requests import EngineState
 from jupyter_sky.machines.engines.wire.messages import (
     ClusterConfig,
-    Content,
     NodeSample,
     NoticeRecord,
 )
@@ -325,7 +325,7 @@ class ClusterEngines:
             and (run is None or (engine.cell is not None and engine.cell.facts["run"] == run))
         ]
 
-    def describe(self) -> list[Content]:
+    def describe(self) -> list[EngineState]:
         """Return the state of each engine, for notebooks."""
         return [
             {

@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from jupyter_sky.base.messages import Message, Receiver, handles
 from jupyter_sky.base.remote.supervisor import descendants, kill_all, unmount_below
 from jupyter_sky.base.remote.supervisor import write_private as write
 from jupyter_sky.machines.engines.controller.activity import Activity, notebook_name
@@ -34,12 +35,46 @@ from jupyter_sky.machines.engines.node.current_cell import CurrentCell
 from jupyter_sky.machines.engines.node.keepalive import KeepAlive
 from jupyter_sky.machines.engines.node.metrics import PERIOD_SECONDS, MetricsHistory, NodeMetrics
 from jupyter_sky.machines.engines.node.ports import free_port
+from jupyter_sky.machines.engines.wire.agent_commands import StartDataEngineNode
 from jupyter_sky.machines.engines.wire.agent_link import listen_addresses
+from jupyter_sky.machines.engines.wire.controller_requests import (
+    ABSENT,
+    PROTOCOL,
+    ApproveEnd,
+    ApproveEndReply,
+    Beat,
+    BeatReply,
+    DataEngineReply,
+    DeadlineReply,
+    Done,
+    EnginesReply,
+    Extend,
+    FilesReply,
+    FindSharedState,
+    GiveUp,
+    Hello,
+    HelloReply,
+    Interrupt,
+    InterruptReply,
+    JournalReply,
+    Kill,
+    KillReply,
+    ListEngines,
+    MetricsReply,
+    ReadFiles,
+    ReadJournal,
+    ReadMetrics,
+    SetDeadline,
+    SharedStateReply,
+    StartDataEngine,
+    Use,
+    UseReply,
+)
 from jupyter_sky.machines.engines.wire.messages import (
     CellFacts,
     ClusterConfig,
     Content,
-    Message,
+    JupyterMessage,
     NoticeRecord,
     cell_label,
 )
@@ -48,12 +83,13 @@ if TYPE_CHECKING:
     from jupyter_sky.machines.engines.node.service_processes import ClusterEngine
 
 
+UseReplyT = TypeVar("UseReplyT", bound=UseReply)
 SUPERVISOR_KILLED = "its supervisor was killed"
 START_SECONDS = 120.0
 """The start of a cluster is a use of it until all engines are up, for so long at most."""
 
 
-class ClusterController:
+class ClusterController(Receiver):
     """State of one cluster, and handlers for the requests of its notebooks.
 
     Parameters
@@ -188,11 +224,11 @@ class ClusterController:
             return BUDGET_SPENT_REASON
         return "idle" if self.activity.seconds_left(now) < 0 else ""
 
-    def _describe_use(self) -> Content:
-        """Return current uses, last use and idle time left."""
+    def _report_use(self, kind: type[UseReplyT], **more: Any) -> UseReplyT:
+        """Return a reply with current uses, last use and idle time left."""
         cells = [_describe_cell(run.facts) for _, run in self.runs.running()]
         shells = [str(login) for login in self._logins.current if login.idle <= LOGIN_POLL_SECONDS]
-        return self.activity.report(time.monotonic(), cells, shells)
+        return kind(**self.activity.report(time.monotonic(), cells, shells), **more)
 
     def _read_current_cells(self) -> None:
         """Read the current-cell files of the engines."""
@@ -241,20 +277,20 @@ class ClusterController:
 
     # -- messages of cells -------------------------------------------------------------------------
 
-    def on_request(self, message: Message, engine_lives: bool) -> None:
+    def on_request(self, message: JupyterMessage, engine_lives: bool) -> None:
         """Record a cell on its way to an engine."""
         facts, header = _facts(message["header"]), message["header"]
         if facts and header["msg_type"] == "execute_request":
             self._record_cell(CurrentCell(header["msg_id"], facts), engine_lives)
 
-    def on_reply(self, message: Message) -> None:
+    def on_reply(self, message: JupyterMessage) -> None:
         """Record the end of a cell on one engine."""
         facts = _facts(message["parent_header"])
         run = self.runs.get(facts["run"]) if facts else None
         if run is not None:
             self.runs.record_reply(run, message["parent_header"]["msg_id"], message["content"])
 
-    def on_output(self, message: Message) -> None:
+    def on_output(self, message: JupyterMessage) -> None:
         """Record an output of a cell, and the last one as such; its content is packed JSON."""
         facts = _facts(message["parent_header"])
         if not facts:
@@ -274,7 +310,7 @@ class ClusterController:
             run.mark_failed(_unpack(message["content"])["ename"])
         self.journal.append(facts["run"], facts["rank"], kind, message["content"])
 
-    def _record_call_output(self, message: Message) -> None:
+    def _record_call_output(self, message: JupyterMessage) -> None:
         """Record an output of a call of a pool, if it is one."""
         text = (message["parent_header"] or {}).get("sky_calls")
         if text:
@@ -283,102 +319,111 @@ class ClusterController:
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def handle_request(self, content: Content) -> Content:
-        """Handle one request of a notebook or of an observer."""
+    def handle_request(self, content: Content) -> Message:
+        """Return the reply to a request of a notebook or of an observer."""
         self._read_current_cells()
-        return getattr(self, f"_op_{content['op']}")(content) or {}
+        return self.dispatch(self.decode(content))
 
-    def _op_hello(self, content: Content) -> Content:
+    @handles(Hello)
+    def _say_hello(self, request: Hello) -> HelloReply:
         from jupyter_sky._version import __version__
 
-        return {
-            "cluster": self.config["cluster"],
-            "python": platform.python_version(),
-            "version": __version__,
-            "nodes": len(self.engines.by_rank),
-            "running": [run for run, _ in self.runs.running()],
-        }
+        return HelloReply(
+            cluster=self.config["cluster"],
+            python=platform.python_version(),
+            version=__version__,
+            nodes=len(self.engines.by_rank),
+            running=[run for run, _ in self.runs.running()],
+            protocol=PROTOCOL,
+        )
 
-    def _op_beat(self, content: Content) -> Content:
+    @handles(Beat)
+    def _record_beat(self, request: Beat) -> BeatReply:
         """Record the heartbeat of a notebook."""
-        if content.get("idle"):
-            self.activity.idle = float(content["idle"])
-        if "left" in content:
-            self.deadline.set(content["left"])
-        if content.get("notebook"):
-            what, uses = content.get("what", ""), content.get("uses", "")
+        if request.idle:
+            self.activity.idle = float(request.idle)
+        if request.left is not ABSENT:
+            self.deadline.set(request.left)
+        if request.notebook:
             now = time.monotonic()
-            self.activity.record_heartbeat(content["notebook"], now, content.get("ago"), what, uses)
-        notices = self._describe_notices()
-        return {"stopping": self.stopping, "notices": notices, **self._describe_use()}
+            self.activity.record_heartbeat(
+                request.notebook, now, request.ago, request.what, request.uses
+            )
+        return self._report_use(BeatReply, stopping=self.stopping, notices=self._describe_notices())
 
-    def _op_deadline(self, content: Content) -> Content:
+    @handles(SetDeadline)
+    def _set_deadline(self, request: SetDeadline) -> DeadlineReply:
         """Set the deadline of the cluster: the time until which the day's budget lasts."""
-        self.deadline.set(content["left"])
-        return {"left": self.deadline.seconds_left}
+        self.deadline.set(request.left)
+        return DeadlineReply(self.deadline.seconds_left)
 
-    def _op_use(self, content: Content) -> Content:
-        return self._describe_use()
+    @handles(Use)
+    def _describe_use(self, request: Use) -> UseReply:
+        return self._report_use(UseReply)
 
-    def _op_extend(self, content: Content) -> Content:
+    @handles(Extend)
+    def _extend(self, request: Extend) -> UseReply:
         """Keep an idle cluster up for some seconds."""
-        self.activity.keep_until(time.monotonic() + float(content["seconds"]))
-        return self._describe_use()
+        self.activity.keep_until(time.monotonic() + float(request.seconds))
+        return self._report_use(UseReply)
 
-    def _op_metrics(self, content: Content) -> Content:
-        return {
-            "at": time.time(),
-            "period": PERIOD_SECONDS,
-            **self._describe_use(),
-            "running": [run for run, _ in self.runs.running()],
-            "nodes": self._history.nodes(),
-        }
+    @handles(ReadMetrics)
+    def _read_metrics(self, request: ReadMetrics) -> MetricsReply:
+        return self._report_use(
+            MetricsReply,
+            at=time.time(),
+            period=PERIOD_SECONDS,
+            running=[run for run, _ in self.runs.running()],
+            nodes=self._history.nodes(),
+        )
 
-    def _op_journal(self, content: Content) -> Content:
+    @handles(ReadJournal)
+    def _read_journal(self, request: ReadJournal) -> JournalReply:
         # the state first: what comes between the two would be left out otherwise
-        run = self.runs.get(content["run"])
+        run = self.runs.get(request.run)
         status = run.status if run else "unknown"
-        entries, following = self.journal.read(content["run"], content["start"])
-        return {
-            "entries": entries,
-            "next": following,
-            "status": status,
-            "ended": run.ended if run else None,
-        }
+        entries, following = self.journal.read(request.run, request.start)
+        return JournalReply(entries, following, status, run.ended if run else None)
 
-    def _op_interrupt(self, content: Content) -> Content:
+    @handles(Interrupt)
+    def _interrupt(self, request: Interrupt) -> InterruptReply:
         """Interrupt a run; return the ranks that execute it."""
-        engines = self.engines.running(content["run"], content["ranks"])
+        engines = self.engines.running(request.run, request.ranks)
         for engine in engines:
             engine.signal(signal.SIGINT)
-        return {"interrupted": [engine.rank for engine in engines]}
+        return InterruptReply([engine.rank for engine in engines])
 
-    def _op_kill(self, content: Content) -> Content:
+    @handles(Kill)
+    def _kill(self, request: Kill) -> KillReply:
         """Kill the engines that execute a run; they are replaced."""
-        engines = self.engines.running(content["run"], content["ranks"])
+        engines = self.engines.running(request.run, request.ranks)
         for engine in engines:
-            engine.kill(content.get("why", "it was told to"))
-        return {"killed": [engine.rank for engine in engines]}
+            engine.kill(request.why)
+        return KillReply([engine.rank for engine in engines])
 
-    def _op_give_up(self, content: Content) -> Content:
-        """Expect nothing more of nodes: their machines have ended, or a pool has replaced them."""
-        self.engines.give_up(content["ranks"], content["why"])
-        return {}
+    @handles(GiveUp)
+    def _give_up(self, request: GiveUp) -> Done:
+        self.engines.give_up(request.ranks, request.why)
+        return Done()
 
-    def _op_approve_end(self, content: Content) -> Content:
-        """Let the cloud take this machine away now: a run on it, alone, has saved its state."""
-        return {"approved": self.engines.approve_end(content["run"])}
+    @handles(ApproveEnd)
+    def _approve_end(self, request: ApproveEnd) -> ApproveEndReply:
+        return ApproveEndReply(self.engines.approve_end(request.run))
 
-    def _op_shared_state(self, content: Content) -> Content:
+    @handles(FindSharedState)
+    def _find_shared_state(self, request: FindSharedState) -> SharedStateReply:
         """Return the endpoint of the shared state and the ports for rendezvous."""
         if self._shared_state is None:
             folder = Path(self.config["directory"])
             self._shared_state = SharedStateProcess(self.config.get("private", ""), folder)
-        return {**self._shared_state.endpoint, "is_used": self._shared_state.is_used}
+        return SharedStateReply.decode(
+            {**self._shared_state.endpoint, "is_used": self._shared_state.is_used}
+        )
 
-    def _op_data_engine(self, content: Content) -> Content:
-        """Start a data engine on the nodes, or return how far it is."""
-        name = content["engine"]
+    @handles(StartDataEngine)
+    def _start_data_engine(self, request: StartDataEngine) -> DataEngineReply:
+        """Start a data engine on the nodes, or return its state."""
+        name = request.engine
         if name not in self._data_engines:
             from jupyter_sky.machines.engines.node.service_processes import ClusterEngine
 
@@ -386,23 +431,26 @@ class ClusterController:
             self._data_engines[name] = ClusterEngine(
                 name,
                 self.config,
-                lambda rank, order: server.send_command(rank, op="data_engine", order=order),
+                lambda rank, order: server.send_command(rank, StartDataEngineNode(order)),
                 lambda: server.data_engines if server else {},
                 lambda: server.lost if server else (),
             )
-        return self._data_engines[name].request(content["version"], content["start"])
+        return DataEngineReply.decode(
+            self._data_engines[name].request(request.version, request.start)
+        )
 
-    def _op_engines(self, content: Content) -> Content:
-        return {"engines": self.engines.describe()}
+    @handles(ListEngines)
+    def _list_engines(self, request: ListEngines) -> EnginesReply:
+        return EnginesReply(self.engines.describe())
 
-    def _op_outgoing(self, content: Content) -> Content:
+    @handles(ReadFiles)
+    def _read_files(self, request: ReadFiles) -> FilesReply:
         """Find or read files of this node, also while a cell runs; see `outgoing_files`."""
-        if content["do"] == "read":
+        if request.do == "read":
             self.activity.record_use("files", time.monotonic())
-        is_confined = bool(content.get("is_confined"))
+        is_confined = request.is_confined
         folder = self.directory / "work" if is_confined else self.engines.working_folder()
-        reply, data = outgoing_files.answer(folder, content, is_confined)
-        return reply | {"buffers": data}
+        return outgoing_files.answer(folder, request)
 
 
 def _describe_cell(facts: CellFacts) -> str:

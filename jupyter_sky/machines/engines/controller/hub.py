@@ -21,7 +21,7 @@ import zmq
 from jupyter_sky.base.remote.supervisor import write_private
 from jupyter_sky.machines.engines.node.lazy_imports import gc_disabled
 from jupyter_sky.machines.engines.wire.agent_link import ALL_ADDRESSES, listen_address
-from jupyter_sky.machines.engines.wire.messages import NOTICE_MESSAGE, Message
+from jupyter_sky.machines.engines.wire.messages import NOTICE_MESSAGE, JupyterMessage
 from jupyter_sky.machines.engines.wire.output_queues import (
     BOUNDED_READER,
     QUEUED_MESSAGES,
@@ -100,15 +100,15 @@ class SkyHub(_Hub):
             parts = [f.bytes if len(f) < COPY_BYTES else f.buffer for f in kept]
             self.dispatch_monitor_traffic(parts)
 
-    def sky_request(self, idents: list[bytes], message: Message) -> None:
+    def sky_request(self, idents: list[bytes], message: JupyterMessage) -> None:
         """Reply to a request of a notebook or of an observer."""
         try:
             self.drain()
-            content = self.controller.handle_request(message["content"])
+            reply = self.controller.handle_request(message["content"])
+            content, buffers = reply.encode(), reply.attached
         except Exception as error:
             self.log.error("bad request", exc_info=True)
-            content = {"failed": f"{type(error).__name__}: {error}"}
-        buffers = content.pop("buffers", None)  # bytes of files, which are no JSON
+            content, buffers = {"failed": f"{type(error).__name__}: {error}"}, ()
         self.session.send(
             self.query, "sky_reply", content, ident=idents[0], parent=message, buffers=buffers
         )

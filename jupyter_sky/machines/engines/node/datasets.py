@@ -1,4 +1,4 @@
-"""Datasets and uploads of cells on an engine: requests of the notebook, by their ``step``."""
+"""Datasets and uploads of cells on an engine: requests of the notebook."""
 
 from __future__ import annotations
 
@@ -9,14 +9,44 @@ import socket
 import uuid
 import zlib
 from collections import deque
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from jupyter_sky.base.messages import Buffers, Content, Message, Receiver, handles
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.engines.node.file_cache import cache_folder
 from jupyter_sky.machines.engines.node.instance import instance_info
 from jupyter_sky.machines.engines.wire.agent_link import listen_address
+from jupyter_sky.machines.engines.wire.controller_requests import Done
+from jupyter_sky.machines.engines.wire.data_requests import (
+    AddPiece,
+    AddPlans,
+    BeginArrival,
+    BeginReply,
+    Cancel,
+    ChangedFiles,
+    DataRequest,
+    DiskReply,
+    EndExchange,
+    EndServe,
+    Exchange,
+    ExchangeReply,
+    FindChanged,
+    FindHeld,
+    HeldReply,
+    Link,
+    MeasureDisk,
+    MountData,
+    MountReply,
+    MountState,
+    ReadPart,
+    ReadState,
+    Remember,
+    Serve,
+    ServeMount,
+    ServeReply,
+    TaskState,
+)
+from jupyter_sky.machines.engines.wire.engine_requests import PieceReply
 from jupyter_sky.machines.storage.datasets.machine_data import (
     Arrival,
     DataTask,
@@ -35,7 +65,7 @@ from jupyter_sky.machines.storage.stores.peers import PeerServer
 from jupyter_sky.machines.storage.stores.worker_process import MessageWorker, decode_request
 
 
-class EngineDatasets:
+class EngineDatasets(Receiver):
     """Datasets that cells of this engine read, and files that they have written.
 
     Parameters
@@ -52,48 +82,52 @@ class EngineDatasets:
         self._peer_servers: dict[str, PeerServer] = {}
         self._arrived: dict[Path, Arrival] = {}
         self._before: dict[str, dict[str, tuple[int, str]]] = {}
-        self._workers: dict[str, tuple[MessageWorker, deque[dict[str, Any]]]] = {}
+        self._workers: dict[str, tuple[MessageWorker, deque[Content]]] = {}
 
-    def handle(
-        self, content: dict[str, Any], received: Sequence[Any], buffers: list
-    ) -> dict[str, Any]:
-        """Carry out one step of the notebook; append buffers of the reply to `buffers`."""
-        if content["step"] == "read":
-            buffers.append(read_file_part(decode_request(content["request"])))
-            return {}
-        return getattr(self, f"_step_{content['step']}")(content, received) or {}
+    def handle_request(self, content: Content, buffers: Buffers = ()) -> Message:
+        """Return the reply to one step of the notebook."""
+        return self.dispatch(self.decode(content, buffers, op_key=DataRequest.op_key))
+
+    @handles(ReadPart)
+    def _read_part(self, request: ReadPart) -> PieceReply:
+        return PieceReply((memoryview(read_file_part(decode_request(request.request))),))
 
     # -- data to this machine --------------------------------------------------------------------
 
-    def _step_begin(self, content: dict[str, Any], received: Sequence[Any]) -> dict[str, Any]:
-        dataset = _read_dataset(received)
-        link = self.root / content["path"]
-        task = Arrival(self.cache, dataset, link, content["single"], self.mounts.folder)
-        self._tasks[content["id"]] = task
+    @handles(BeginArrival)
+    def _begin(self, request: BeginArrival) -> BeginReply:
+        dataset = _read_dataset(request.buffers)
+        link = self.root / request.path
+        task = Arrival(self.cache, dataset, link, request.single, self.mounts.folder)
+        self._tasks[request.id] = task
         task.start()
-        return {"cache": self.cache.name}
+        return BeginReply(self.cache.name)
 
-    def _step_requests(self, content: dict[str, Any], __: Sequence[Any]) -> None:
-        plans = {
-            identity: plan_from_json(values) for identity, values in content["requests"].items()
-        }
-        self._arrival(content).add_plans(plans)
+    @handles(AddPlans)
+    def _add_plans(self, request: AddPlans) -> Done:
+        plans = {identity: plan_from_json(values) for identity, values in request.requests.items()}
+        self._arrival(request.id).add_plans(plans)
+        return Done()
 
-    def _step_piece(self, content: dict[str, Any], received: Sequence[Any]) -> None:
-        place = content["identity"], content["start"], content["size"]
-        self._arrival(content).add_piece(*place, received)
+    @handles(AddPiece)
+    def _add_piece(self, request: AddPiece) -> Done:
+        self._arrival(request.id).add_piece(
+            request.identity, request.start, request.size, request.buffers
+        )
+        return Done()
 
-    def _step_state(self, content: dict[str, Any], __: Sequence[Any]) -> dict[str, Any]:
+    @handles(ReadState)
+    def _read_state(self, request: ReadState) -> TaskState:
         """Return how far a task is; forget it with its end."""
-        task = self._tasks[content["id"]]
+        task = self._tasks[request.id]
         state = task.state()
         if task.has_ended:
             state |= task.state()  # the end may have come after the first look
-            del self._tasks[content["id"]]
+            del self._tasks[request.id]
             if isinstance(task, Arrival) and task.lease is not None:
                 self._keep(task)
                 state["path"] = str(task.link)
-        return state
+        return TaskState.decode(state)
 
     def _keep(self, task: Arrival) -> None:
         """Keep the lease of a dataset until its path leads to another one, or the engine ends."""
@@ -102,86 +136,99 @@ class EngineDatasets:
         if before is not None and before.lease is not None:
             before.lease.close()
 
-    def _step_cancel(self, content: dict[str, Any], __: Sequence[Any]) -> None:
-        if task := self._tasks.pop(content["id"], None):
+    @handles(Cancel)
+    def _cancel(self, request: Cancel) -> Done:
+        if task := self._tasks.pop(request.id, None):
             task.cancel()
+        return Done()
 
-    def _arrival(self, content: dict[str, Any]) -> Arrival:
-        task = self._tasks[content["id"]]
+    def _arrival(self, name: str) -> Arrival:
+        task = self._tasks[name]
         assert isinstance(task, Arrival)
         return task
 
-    def _step_serve(self, content: dict[str, Any], received: Sequence[Any]) -> dict[str, Any]:
+    @handles(Serve)
+    def _serve(self, request: Serve) -> ServeReply:
         """Serve the objects of a dataset to the other machines of the cluster."""
         info = instance_info()
         address = info.peers[info.node].private_ip
-        objects = _read_dataset(received).objects
+        objects = _read_dataset(request.buffers).objects
         server = PeerServer(self.cache, objects, listen_address(address), address)
-        self._peer_servers[content["id"]] = server
-        return {"origin": server.origin, "key": server.key}
+        self._peer_servers[request.id] = server
+        return ServeReply(server.origin, server.key)
 
-    def _step_held(self, content: dict[str, Any], __: Sequence[Any]) -> dict[str, Any]:
-        """Return the objects, of some, that this machine serves now."""
-        return {"held": self._peer_servers[content["id"]].held(content["identities"])}
+    @handles(FindHeld)
+    def _find_held(self, request: FindHeld) -> HeldReply:
+        return HeldReply(self._peer_servers[request.id].held(request.identities))
 
-    def _step_end_serve(self, content: dict[str, Any], __: Sequence[Any]) -> None:
-        if server := self._peer_servers.pop(content["id"], None):
+    @handles(EndServe)
+    def _end_serve(self, request: EndServe) -> Done:
+        if server := self._peer_servers.pop(request.id, None):
             server.close()
+        return Done()
 
-    def _step_mount(self, content: dict[str, Any], received: Sequence[Any]) -> dict[str, Any]:
+    @handles(MountData)
+    def _mount(self, request: MountData) -> MountReply:
         """Mount a dataset of a store."""
-        path, single = content["path"], content["single"]
-        return {"id": self.mounts.begin(_read_dataset(received), path, single)}
+        dataset = _read_dataset(request.buffers)
+        return MountReply(self.mounts.begin(dataset, request.path, request.single))
 
-    def _step_link(self, content: dict[str, Any], __: Sequence[Any]) -> None:
+    @handles(Link)
+    def _link(self, request: Link) -> Done:
         """Let a path lead to a folder of this machine."""
-        self.mounts.link(content["path"], Path(content["target"]))
+        self.mounts.link(request.path, Path(request.target))
+        return Done()
 
     # -- files from this machine -----------------------------------------------------------------
 
-    def _step_remember(self, content: dict[str, Any], __: Sequence[Any]) -> None:
+    @handles(Remember)
+    def _remember(self, request: Remember) -> Done:
         """Remember the files at a path, before the cell runs."""
-        path = content["path"]
-        self._before[path] = file_facts(self.root, path)
+        self._before[request.path] = file_facts(self.root, request.path)
+        return Done()
 
-    def _step_changed(self, content: dict[str, Any], __: Sequence[Any]) -> dict[str, Any]:
+    @handles(FindChanged)
+    def _find_changed(self, request: FindChanged) -> ChangedFiles:
         """List the files at a path that are new or have changed since they were remembered."""
-        path = content["path"]
+        path = request.path
         before, now = self._before.pop(path, {}), file_facts(self.root, path)
-        changed = [[name, *facts] for name, facts in now.items() if before.get(name) != facts]
+        changed = [(name, *facts) for name, facts in now.items() if before.get(name) != facts]
         target = self.root / path
         is_file = target.is_file()
-        return {
-            "files": changed,
-            "count": len(now),
-            "is_file": is_file,
-            "root": str(target.parent if is_file else target),
-            "machine": f"{socket.gethostname()} {self.root.stat().st_ino}",
-        }
+        return ChangedFiles(
+            files=changed,
+            count=len(now),
+            is_file=is_file,
+            root=str(target.parent if is_file else target),
+            machine=f"{socket.gethostname()} {self.root.stat().st_ino}",
+        )
 
-    def _step_exchange(self, content: dict[str, Any], _: Sequence[Any]) -> dict[str, Any]:
+    @handles(Exchange)
+    def _exchange(self, request: Exchange) -> ExchangeReply:
         """Take messages for a worker of this machine; return those that it has sent."""
-        name = content["id"]
-        if name not in self._workers:
-            outgoing: deque[dict[str, Any]] = deque()
-            self._workers[name] = MessageWorker(outgoing.append), outgoing
-        worker, outgoing = self._workers[name]
-        for message in content["messages"]:
+        if request.id not in self._workers:
+            outgoing: deque[Content] = deque()
+            self._workers[request.id] = MessageWorker(outgoing.append), outgoing
+        worker, outgoing = self._workers[request.id]
+        for message in request.messages:
             worker.receive(message)
-        return {"messages": [outgoing.popleft() for _ in range(len(outgoing))]}
+        return ExchangeReply([outgoing.popleft() for _ in range(len(outgoing))])
 
-    def _step_end_exchange(self, content: dict[str, Any], _: Sequence[Any]) -> None:
-        if entry := self._workers.pop(content["id"], None):
+    @handles(EndExchange)
+    def _end_exchange(self, request: EndExchange) -> Done:
+        if entry := self._workers.pop(request.id, None):
             entry[0].close()
+        return Done()
 
-    def _step_disk(self, *__: object) -> dict[str, Any]:
+    @handles(MeasureDisk)
+    def _measure_disk(self, request: MeasureDisk) -> DiskReply:
         """Return the bytes of the disk of the cache."""
         self.cache.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         usage = shutil.disk_usage(self.cache.root)
-        return {"total": usage.total, "free": usage.free}
+        return DiskReply(usage.total, usage.free)
 
 
-def _read_dataset(received: Sequence[Any]) -> Dataset:
+def _read_dataset(received: Buffers) -> Dataset:
     described = json.loads(zlib.decompress(b"".join(received)))
     objects = (CachedObject(*each) for each in described["objects"])
     return Dataset(tuple(objects), tuple(described["folders"]))
@@ -295,18 +342,17 @@ class EngineMounts:
             check_link(link, self._cache, self.folder)
         replace_link(link, target)
 
-    async def answer(self, content: dict[str, Any]) -> dict[str, Any]:
+    async def answer(self, request: ServeMount) -> MountState:
         """Take requests that the notebook has signed; return what a mount wants next.
 
         It waits while the mount wants nothing: in the thread of the control channel, which answers
         while a cell runs.
         """
-        mount = self._mounts.get(content["id"])
+        mount = self._mounts.get(request.id)
         if mount is None:
-            return {"ended": True}
-        windows: Sequence[Sequence[Any]] = content["windows"]
-        if windows or content.get("refused"):
-            mount.add_requests(windows, content.get("refused", ""))
+            return MountState(ended=True)
+        if request.windows or request.refused:
+            mount.add_requests(request.windows, request.refused)
         changed, loop = asyncio.Event(), asyncio.get_running_loop()
         mount.on_change = lambda: loop.call_soon_threadsafe(changed.set)
         if mount.is_idle():
@@ -314,4 +360,4 @@ class EngineMounts:
                 await asyncio.wait_for(changed.wait(), POLL_SECONDS)
             except TimeoutError:
                 pass
-        return mount.state()
+        return MountState.decode(mount.state())

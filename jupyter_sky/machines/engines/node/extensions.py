@@ -6,7 +6,7 @@ import contextlib
 from importlib import import_module
 from typing import Any
 
-from jupyter_sky.machines.engines.wire.messages import Content
+from jupyter_sky.machines.engines.wire.messages import JupyterMessage
 
 CALLS = "jupyter_sky.execution.functions.node.node_worker:NodeWorker"
 DATA_ENGINES = "jupyter_sky.machines.services.cell_engines:CellEngines"
@@ -18,11 +18,11 @@ class EngineExtension:
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
 
-    def handle_commands(self, ident: Any, message: Content) -> None:
+    def handle_commands(self, ident: list[bytes], message: JupyterMessage) -> None:
         """Handle the commands of a control message, in the thread of the control channel."""
         raise NotImplementedError
 
-    def receive_blob(self, stream: Any, ident: Any, parent: Content) -> None:
+    def receive_blob(self, stream: Any, ident: list[bytes], parent: JupyterMessage) -> None:
         """Receive a part of a blob, in the main thread."""
         raise NotImplementedError
 

@@ -68,7 +68,7 @@ class Manifest:
         symbolic links to folders or to something outside the notebook's folder.
     """
 
-    files: dict[str, list] = field(default_factory=dict)
+    files: dict[str, list[int]] = field(default_factory=dict)
     secrets: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
 
@@ -181,9 +181,9 @@ class Workspace:
 
     def __init__(self) -> None:
         self.root = Path.cwd()
-        self.seen: dict[str, list] = {}
+        self.seen: dict[str, list[int]] = {}
 
-    def missing(self, manifest: dict[str, list]) -> list[str]:
+    def missing(self, manifest: dict[str, list[int]]) -> list[str]:
         """Return the files of a manifest that are missing or differ in size or time."""
         return [name for name, facts in manifest.items() if not self._is_current(name, facts)]
 
@@ -207,7 +207,7 @@ class Workspace:
                 file.write(buffer)
         path.chmod(mode)
 
-    def take(self, folder: str, manifest: dict[str, list]) -> None:
+    def take(self, folder: str, manifest: dict[str, list[int]]) -> None:
         """Copy the missing files of a manifest from a folder below, and remove that link."""
         source = self._resolve_inside(folder)
         for name in self.missing(manifest):
@@ -218,7 +218,7 @@ class Workspace:
         source.unlink(missing_ok=True)
 
     def apply_sync(
-        self, manifest: dict[str, list], written: Iterable[str], paths: Iterable[str] = ()
+        self, manifest: dict[str, list[int]], written: Iterable[str], paths: Iterable[str] = ()
     ) -> list[str]:
         """Remove files that are no longer synced, and forget changed modules.
 

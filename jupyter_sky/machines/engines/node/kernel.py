@@ -29,6 +29,7 @@ from ipyparallel.engine.kernel import IPythonParallelKernel
 from IPython.core.error import InputRejected
 from jupyter_client.session import DELIM
 
+from jupyter_sky.base.messages import Buffers, Message
 from jupyter_sky.machines.engines.node.current_cell import CurrentCellFile
 from jupyter_sky.machines.engines.node.extensions import (
     CALLS,
@@ -40,8 +41,10 @@ from jupyter_sky.machines.engines.node.namespace import EngineNamespace
 from jupyter_sky.machines.engines.node.output_pacer import OutputPacer
 from jupyter_sky.machines.engines.node.overlay import NOTE, PackageOverlay, refuse_conda
 from jupyter_sky.machines.engines.node.streams import BoundedOutStream
+from jupyter_sky.machines.engines.wire.data_requests import ServeMount
+from jupyter_sky.machines.engines.wire.engine_requests import Ping, PingReply
 from jupyter_sky.machines.engines.wire.error_serialization import describe_error, describe_origin
-from jupyter_sky.machines.engines.wire.messages import COUNTED_TYPES, Content, Message
+from jupyter_sky.machines.engines.wire.messages import COUNTED_TYPES, Content, JupyterMessage
 from jupyter_sky.machines.engines.wire.private_sockets import PrivateSockets
 
 STATUS_MIN_SECONDS = 0.05
@@ -133,7 +136,7 @@ class SkyKernel(Base):
     def _publish_execute_input(self, *args: object) -> None:
         """Publish nothing: the notebook knows its own cell."""
 
-    def set_parent(self, ident: Any, parent: Message, channel: str = "shell") -> None:
+    def set_parent(self, ident: Any, parent: JupyterMessage, channel: str = "shell") -> None:
         """Set the message being handled; outputs still belong to the last cell."""
         if parent["header"]["msg_type"] == "sky_value":
             Kernel.set_parent(self, ident, parent, channel)
@@ -142,7 +145,7 @@ class SkyKernel(Base):
 
     # -- cells -----------------------------------------------------------------------------
 
-    def should_handle(self, stream: Any, msg: Message, idents: Any) -> bool:
+    def should_handle(self, stream: Any, msg: JupyterMessage, idents: Any) -> bool:
         """Return whether a message was not aborted, and record that it has begun."""
         with self._abort_lock:
             begins = super().should_handle(stream, msg, idents)
@@ -150,7 +153,7 @@ class SkyKernel(Base):
                 self._started_ids.append(msg["header"]["msg_id"])
         return begins
 
-    def abort_request(self, stream: Any, ident: Any, parent: Message) -> None:
+    def abort_request(self, stream: Any, ident: Any, parent: JupyterMessage) -> None:
         """Abort cells that have not begun, and reply at once with their ids."""
         with self._abort_lock:
             waiting = [
@@ -250,21 +253,20 @@ class SkyKernel(Base):
             if names is None or name in names
         }
 
-    def sky_value(self, stream: Any, ident: Any, parent: Message) -> None:
+    def sky_value(self, stream: Any, ident: Any, parent: JupyterMessage) -> None:
         """Answer a ``sky_value`` request: move, name, list or release values and files."""
         content = parent["content"]
-        buffers: list[memoryview] = []
+        buffers: Buffers = ()
         try:
-            reply: Content
-            if content["op"] == "ping":
-                reply = {"ports": self._direct_ports()}
+            if content.get("op") == Ping.op:
+                answer: Message = PingReply(self._direct_ports())
                 super()._publish_status("idle", "shell", parent)  # heard, it proves the way
             else:
                 with self.shell.builtin_trap:
-                    reply = self.engine_namespace.handle_request(
-                        content, parent.get("buffers", []), buffers
+                    answer = self.engine_namespace.handle_request(
+                        content, parent.get("buffers", ())
                     )
-            reply["status"] = "ok"
+            reply, buffers = {**answer.encode(), "status": "ok"}, answer.attached
         except Exception as error:
             reply = {"status": "error", "ename": type(error).__name__, "evalue": str(error)}
         self.session.send(
@@ -320,10 +322,12 @@ class SkyKernel(Base):
             self.log.error("a command could not be carried out", exc_info=True)
         return None
 
-    async def _answer_mount(self, ident: Any, parent: Message) -> None:
+    async def _answer_mount(self, ident: Any, parent: JupyterMessage) -> None:
         """Answer the notebook that signs the requests of a mounted dataset."""
-        reply: Content = {"status": "ok"}
-        reply |= await self.engine_namespace.datasets.mounts.answer(parent["content"])
+        state = await self.engine_namespace.datasets.mounts.answer(
+            ServeMount.decode(parent["content"])
+        )
+        reply = {**state.encode(), "status": "ok"}
         self.session.send(self.control_stream, "sky_reply", reply, parent=parent, ident=ident)
 
 
@@ -792,7 +796,7 @@ class OutputCounter:
         self._is_forked = True
 
 
-def _is_muted(message: Message) -> bool:
+def _is_muted(message: JupyterMessage) -> bool:
     """Return whether this is text that a function does not show on this node."""
     muted = message["parent_header"].get("sky_mute")
     return bool(muted) and message["content"].get("name") in muted.split()

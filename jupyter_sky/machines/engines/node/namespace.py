@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.lib.pretty import pretty
 
 from jupyter_sky.base.errors import SkyTransferError
+from jupyter_sky.base.messages import Buffers, Content, Message, Receiver, handles
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.engines.node import environment, file_cache, outgoing_files
 from jupyter_sky.machines.engines.node.file_cache import FileEntries, FileReceiver, tree_digest
@@ -27,7 +28,44 @@ from jupyter_sky.machines.engines.node.platforms import Platform
 from jupyter_sky.machines.engines.node.sent_modules import sent_modules
 from jupyter_sky.machines.engines.wire.auto_inputs import AutoInput, Decision, read_offers
 from jupyter_sky.machines.engines.wire.code_sources import register_sources, with_sources
+from jupyter_sky.machines.engines.wire.controller_requests import Done, FilesReply, ReadFiles
 from jupyter_sky.machines.engines.wire.data_values import encode
+from jupyter_sky.machines.engines.wire.engine_requests import (
+    DATA_OP,
+    Begin,
+    Bind,
+    Chunk,
+    DecisionReply,
+    DescribedReply,
+    End,
+    Fetch,
+    FileParts,
+    FilePiece,
+    FindPlatform,
+    ImportPackages,
+    InstallPackages,
+    KeepResult,
+    ListNames,
+    MissingFiles,
+    MissingFilesReply,
+    MissingModules,
+    MissingModulesReply,
+    MissingPackageFiles,
+    MissingPackages,
+    MissingPackagesReply,
+    NamesReply,
+    Pack,
+    Packed,
+    PieceReply,
+    PlatformReply,
+    Same,
+    Spool,
+    SpoolReply,
+    Synced,
+    SyncedReply,
+    TakeFiles,
+    Unspool,
+)
 from jupyter_sky.machines.engines.wire.values import INLINE_BYTES, Parcel
 from jupyter_sky.machines.engines.wire.widget_state import is_shared, open_model, shared_digest
 
@@ -61,7 +99,7 @@ handle until fetched.
 """
 
 
-class EngineNamespace:
+class EngineNamespace(Receiver):
     """Namespace of an engine, values behind references, and parcels in transfer.
 
     Parameters
@@ -93,7 +131,7 @@ class EngineNamespace:
 
     # -- with a cell ------------------------------------------------------------------------
 
-    def describe_output(self, name: str, keep: bool, as_data: bool = False) -> dict[str, Any]:
+    def describe_output(self, name: str, keep: bool, as_data: bool = False) -> Content:
         """Describe a variable for a cell's ``-o``; a small one is included.
 
         It is packed as `data_values` for a notebook that opens no pickles.
@@ -112,9 +150,7 @@ class EngineNamespace:
         space = self.namespace
         return {name: id(space[name]) if name in space else None for name in names}
 
-    def describe_result(
-        self, value: Any, as_data: bool = False, shown: str = ""
-    ) -> dict[str, Any] | None:
+    def describe_result(self, value: Any, as_data: bool = False, shown: str = "") -> Content | None:
         """Describe a cell's result; a small and plain one is included.
 
         The list of all results is none: IPython does not keep it in itself.
@@ -137,7 +173,7 @@ class EngineNamespace:
                 return with_sources(parcel.inline(), parcel)
         return self._keep_reference(value, shown)
 
-    def _data_result(self, value: Any, shown: str) -> dict[str, Any]:
+    def _data_result(self, value: Any, shown: str) -> Content:
         size = getattr(value, "nbytes", 0)
         if isinstance(size, int) and size <= INLINE_BYTES:
             with contextlib.suppress(SkyTransferError):
@@ -146,7 +182,7 @@ class EngineNamespace:
                     return parcel.inline()
         return self._keep_reference(value, shown)
 
-    def _keep_reference(self, value: Any, shown: str = "") -> dict[str, Any]:
+    def _keep_reference(self, value: Any, shown: str = "") -> Content:
         """Store `value` under a number, and describe it."""
         ref = f"{self._engine_id}-{next(self._numbers)}"
         self.refs[ref] = value
@@ -161,12 +197,12 @@ class EngineNamespace:
             hint=_("run the cell that made it again"),
         )
 
-    def _pack(self, value: Any, name: str, as_data: bool = False) -> dict[str, Any]:
+    def _pack(self, value: Any, name: str, as_data: bool = False) -> Content:
         try:
             parcel = encode(value, name) if as_data else Parcel.of(value, name, models=set())
         except SkyTransferError as error:
             return {"unpicklable": str(error)}
-        facts: dict[str, Any] = {"digest": "" if as_data else parcel.digest()}
+        facts: Content = {"digest": "" if as_data else parcel.digest()}
         if parcel.nbytes <= INLINE_BYTES:
             return with_sources(parcel.inline() | facts, parcel)
         held = self._keep_reference(value)
@@ -174,7 +210,7 @@ class EngineNamespace:
         facts |= {"sizes": parcel.sizes, "module": type(value).__module__.partition(".")[0]}
         return with_sources(held | facts, parcel)
 
-    def _pack_variable(self, name: str, as_data: bool) -> dict[str, Any]:
+    def _pack_variable(self, name: str, as_data: bool) -> Content:
         """Pack a variable that the notebook is to have as well."""
         described = self._pack(self.namespace[name], name, as_data)
         if digest := described.get("digest"):
@@ -182,7 +218,7 @@ class EngineNamespace:
             self.sent.record(name, digest, state="" if "sources" in described else digest)
         return described
 
-    def bind_inputs(self, inputs: dict[str, dict[str, Any]]) -> dict[str, Decision]:
+    def bind_inputs(self, inputs: dict[str, Content]) -> dict[str, Decision]:
         """Bind small values that came with a cell; return what was decided on those of --auto."""
         offers = read_offers(inputs)
         # all before the first is opened: one may have a module imported anew that others are from
@@ -240,84 +276,100 @@ class EngineNamespace:
 
     # -- requests ---------------------------------------------------------------------------
 
-    def handle_request(
-        self, content: dict[str, Any], received: list, buffers: list
-    ) -> dict[str, Any]:
-        """Handle a request; append buffers of the reply to `buffers`."""
-        return getattr(self, f"_op_{content['op']}")(content, received, buffers) or {}
+    def handle_request(self, content: Content, buffers: Buffers = ()) -> Message:
+        """Return the reply to a request."""
+        if content.get("op") == DATA_OP:
+            return self.datasets.handle_request(content, buffers)
+        return self.dispatch(self.decode(content, buffers))
 
-    def _op_same(self, content: dict, *__: object) -> dict:
+    @handles(Same)
+    def _compare(self, request: Same) -> DecisionReply:
         """Return whether a value must be sent; one of --auto may give way to this engine's."""
-        name = content["name"]
-        if "auto" in content:
-            return {"decision": self.sent.decide(name, AutoInput.from_json(content["auto"]))}
-        return {"decision": "same" if self.sent.has(name, content["digest"]) else "bind"}
+        if request.offer is not None:
+            return DecisionReply(self.sent.decide(request.name, request.offer))
+        return DecisionReply("same" if self.sent.has(request.name, request.digest) else "bind")
 
-    def _op_begin(self, content: dict, *__: object) -> None:
-        self.parcels[content["id"]] = Parcel.empty(content["sizes"])
+    @handles(Begin)
+    def _begin(self, request: Begin) -> Done:
+        self.parcels[request.id] = Parcel.empty(request.sizes)
+        return Done()
 
-    def _op_chunk(self, content: dict, received: list, *__: object) -> None:
-        self.parcels[content["id"]].fill(content["start"], received)
+    @handles(Chunk)
+    def _add_chunk(self, request: Chunk) -> Done:
+        self.parcels[request.id].fill(request.start, request.buffers)
+        return Done()
 
-    def _op_end(self, content: dict, *__: object) -> None:
-        name, parcel = content["name"], self.parcels.pop(content["id"])
-        register_sources(content.get("sources", ()))
-        self._bind(name, self._load(parcel, name))
-        self.sent.record(name, content["digest"], modules=content.get("modules", ""))
+    @handles(End)
+    def _end(self, request: End) -> Done:
+        parcel = self.parcels.pop(request.id)
+        register_sources(request.sources)
+        self._bind(request.name, self._load(parcel, request.name))
+        self.sent.record(request.name, request.digest, modules=request.modules)
+        return Done()
 
-    def _op_pack(self, content: dict, *__: object) -> dict:
+    @handles(Pack)
+    def _pack_for_fetching(self, request: Pack) -> DescribedReply:
         """Pack the value behind a name or a reference for fetching."""
-        name, as_data = content["name"], bool(content.get("as_data"))
-        if "ref" in content:
-            return self._pack(self._dereference(content["ref"], name), name, as_data)
-        return self._pack_variable(name, as_data) if name in self.namespace else {"missing": True}
+        name, as_data = request.name, request.as_data
+        if request.ref is not None:
+            value = self._dereference(request.ref, name)
+            return DescribedReply(self._pack(value, name, as_data))
+        if name not in self.namespace:
+            return DescribedReply({"missing": True})
+        return DescribedReply(self._pack_variable(name, as_data))
 
-    def _op_fetch(self, content: dict, _received: list, buffers: list) -> dict:
-        buffers += self.parcels[content["ref"]].views(content["start"], content["stop"])
-        return {}
+    @handles(Fetch)
+    def _fetch(self, request: Fetch) -> PieceReply:
+        return PieceReply(self.parcels[request.ref].views(request.start, request.stop))
 
-    def _op_spool(self, content: dict, *__: object) -> dict:
+    @handles(Spool)
+    def _spool(self, request: Spool) -> SpoolReply:
         """Write a packed value to a file, from where it is uploaded."""
         from jupyter_sky.machines.storage.stores.file_parts import file_version
 
-        file = self.workspace.root / SPOOL_FOLDER / content["ref"]
+        file = self.workspace.root / SPOOL_FOLDER / request.ref
         file.parent.mkdir(mode=0o700, exist_ok=True)
         with file.open("wb") as stream:
-            stream.write(content["header"].encode())
-            for segment in self.parcels[content["ref"]].segments:
+            stream.write(request.header.encode())
+            for segment in self.parcels[request.ref].segments:
                 stream.write(segment)
         status = file.stat()
-        return {"path": str(file), "size": status.st_size, "version": file_version(status)}
+        return SpoolReply(str(file), status.st_size, file_version(status))
 
-    def _op_unspool(self, content: dict, *__: object) -> None:
+    @handles(Unspool)
+    def _unspool(self, request: Unspool) -> Done:
         """Remove the file of a value, and the packed value."""
-        (self.workspace.root / SPOOL_FOLDER / content["ref"]).unlink(missing_ok=True)
-        self._op_packed(content)
+        (self.workspace.root / SPOOL_FOLDER / request.ref).unlink(missing_ok=True)
+        return self._drop_parcel(Packed(request.ref))
 
-    def _op_packed(self, content: dict, *__: object) -> None:
+    @handles(Packed)
+    def _drop_parcel(self, request: Packed) -> Done:
         """Drop a parcel that has been fetched; the value stays."""
-        self.parcels.pop(content["ref"], None)
-        if content.get("release", True):
-            self.refs.pop(content["ref"], None)
+        self.parcels.pop(request.ref, None)
+        if request.release:
+            self.refs.pop(request.ref, None)
+        return Done()
 
-    def _op_bind(self, content: dict, *__: object) -> dict:
+    @handles(Bind)
+    def _bind_reference(self, request: Bind) -> DecisionReply:
         """Bind a value of this engine to a name; one of --auto may give way to another."""
-        name, decision = content["name"], "bind"
-        value = self._dereference(content["ref"], name)
-        if "auto" in content:
-            offered = AutoInput.from_json(content["auto"])
-            decision = self.sent.decide_reference(name, value, offered)
+        name, offer, decision = request.name, request.offer, "bind"
+        value = self._dereference(request.ref, name)
+        if offer is not None:
+            decision = self.sent.decide_reference(name, value, offer)
         if decision != "keep":
             self._bind(name, value)
-        return {"decision": decision}
+        return DecisionReply(decision)
 
-    def _op_result(self, content: dict, *__: object) -> dict:
+    @handles(KeepResult)
+    def _keep_result(self, request: KeepResult) -> DescribedReply:
         """Store the result of a cell that the notebook could not unpickle."""
-        return self._keep_reference(self.namespace["_oh"][content["cell"]])
+        return DescribedReply(self._keep_reference(self.namespace["_oh"][request.cell]))
 
-    def _op_names(self, *__: object) -> dict:
+    @handles(ListNames)
+    def _list_names(self, request: ListNames) -> NamesReply:
         """List the variables that cells have made, with type, size and a short repr."""
-        found = []
+        found: list[tuple[str, str, int, str]] = []
         for name, value in list(self.namespace.items()):
             if name in self.initial or name.startswith("_") or name in ("In", "Out"):
                 continue
@@ -325,66 +377,73 @@ class EngineNamespace:
                 continue
             size = getattr(value, "nbytes", None)
             size = size if isinstance(size, int) else sys.getsizeof(value, 0)
-            found.append([name, type(value).__qualname__, size, _short_repr(value, 60)])
-        return {"names": found}
+            found.append((name, type(value).__qualname__, size, _short_repr(value, 60)))
+        return NamesReply(found)
 
-    def _op_packages(self, content: dict, *__: object) -> None:
+    @handles(InstallPackages)
+    def _install_packages(self, request: InstallPackages) -> Done:
         """Install packages over the engine's own, and import from there first."""
-        without, settings = content.get("without", ()), content.get("settings", {})
         folder = environment.install_packages(
-            content["packages"], without=without, settings=settings
+            request.packages, without=request.without, settings=request.settings
         )
         self.workspace.add_paths([folder])
+        return Done()
 
-    def _op_missing(self, content: dict, *__: object) -> dict:
+    @handles(MissingModules)
+    def _find_missing(self, request: MissingModules) -> MissingModulesReply:
         """List the modules that cannot be imported here, and the packages that were sent here."""
         importlib.invalidate_caches()
-        missing = [name for name in content["modules"] if not _is_importable(name)]
-        return {"missing": missing, "sent": self.packages.digests}
+        missing = [name for name in request.modules if not _is_importable(name)]
+        return MissingModulesReply(missing, self.packages.digests)
 
-    def _op_lacking(self, content: dict, *__: object) -> dict:
-        """List the packages of these names that are not installed here."""
-        return {"lacking": [name for name in content["names"] if not _is_installed(name)]}
+    @handles(MissingPackages)
+    def _find_missing_packages(self, request: MissingPackages) -> MissingPackagesReply:
+        return MissingPackagesReply([name for name in request.names if not _is_installed(name)])
 
-    def _op_platform(self, *__: object) -> dict:
-        return {"platform": Platform.current()}
+    @handles(FindPlatform)
+    def _find_platform(self, request: FindPlatform) -> PlatformReply:
+        return PlatformReply(Platform.current())
 
-    def _op_lacking_files(self, content: dict, *__: object) -> dict:
-        return {"missing": file_cache.missing_digests(content["known"])}
+    @handles(MissingPackageFiles)
+    def _find_missing_package_files(self, request: MissingPackageFiles) -> MissingFilesReply:
+        return MissingFilesReply(file_cache.missing_digests(request.known))
 
-    def _op_file_parts(self, content: dict, received: list, *__: object) -> None:
-        for (name, start), piece in zip(content["parts"], received, strict=True):
+    @handles(FileParts)
+    def _add_file_parts(self, request: FileParts) -> Done:
+        for (name, start), piece in zip(request.parts, request.buffers, strict=True):
             self.packages.receiver.add_piece(name, start, piece)
+        return Done()
 
-    def _op_sent(self, content: dict, *__: object) -> None:
-        """Import packages from their files, which have all arrived."""
-        self.packages.activate(content["packages"])
+    @handles(ImportPackages)
+    def _import_packages(self, request: ImportPackages) -> Done:
+        self.packages.activate(request.packages)
+        return Done()
 
-    def _op_files(self, content: dict, *__: object) -> dict:
-        return {"missing": self.workspace.missing(content["manifest"])}
+    @handles(MissingFiles)
+    def _find_missing_files(self, request: MissingFiles) -> MissingFilesReply:
+        return MissingFilesReply(self.workspace.missing(request.manifest))
 
-    def _op_file(self, content: dict, received: list, *__: object) -> None:
-        self.workspace.write(content["path"], content["start"], content["mode"], received)
+    @handles(FilePiece)
+    def _write_file(self, request: FilePiece) -> Done:
+        self.workspace.write(request.path, request.start, request.mode, request.buffers)
+        return Done()
 
-    def _op_take_files(self, content: dict, *__: object) -> None:
-        """Take files of a sync from a dataset that has been brought."""
-        self.workspace.take(content["folder"], content["manifest"])
+    @handles(TakeFiles)
+    def _take_files(self, request: TakeFiles) -> Done:
+        self.workspace.take(request.folder, request.manifest)
+        return Done()
 
-    def _op_outgoing(self, content: dict, _received: list, buffers: list) -> dict:
+    @handles(ReadFiles)
+    def _read_files(self, request: ReadFiles) -> FilesReply:
         """Find or read files of this node; relative paths are those that cells use now."""
-        reply, data = outgoing_files.answer(Path.cwd(), content)
-        buffers += map(memoryview, data)
-        return reply
+        return outgoing_files.answer(Path.cwd(), request)
 
-    def _op_data(self, content: dict, received: list, buffers: list) -> dict:
-        """Carry out a step of bringing data to this machine, or from it to a store."""
-        return self.datasets.handle(content, received, buffers)
-
-    def _op_synced(self, content: dict, *_: object) -> dict:
-        paths = content.get("paths", ())
-        sent_modules.withdraw(content["written"])
-        forgotten = self.workspace.apply_sync(content["manifest"], content["written"], paths)
-        return {"forgotten": forgotten}
+    @handles(Synced)
+    def _apply_sync(self, request: Synced) -> SyncedReply:
+        sent_modules.withdraw(request.written)
+        return SyncedReply(
+            self.workspace.apply_sync(request.manifest, request.written, request.paths)
+        )
 
 
 def _is_importable(module: str) -> bool:

@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from jupyter_sky.base.errors import SkyVersionError
+from jupyter_sky.base.messages import Receiver, handles
 from jupyter_sky.base.remote.supervisor import kill_all, processes_with_env, tail_log, unmount_below
 from jupyter_sky.base.remote.supervisor import write_private as write
 from jupyter_sky.machines.engines.node.current_cell import cell_file_path, read_current_cell
@@ -29,6 +31,15 @@ from jupyter_sky.machines.engines.node.engine_process import (
 )
 from jupyter_sky.machines.engines.node.keepalive import KeepAlive
 from jupyter_sky.machines.engines.node.metrics import NodeMetrics
+from jupyter_sky.machines.engines.wire.agent_commands import (
+    AgentBeat,
+    EndEngine,
+    SetController,
+    Signal,
+    Spawn,
+    StartDataEngineNode,
+    StopAgent,
+)
 from jupyter_sky.machines.engines.wire.agent_link import REJOIN_SECONDS, enable_heartbeats
 from jupyter_sky.machines.engines.wire.messages import (
     Content,
@@ -48,7 +59,7 @@ ADDRESS_TIMEOUT_SECONDS = 60.0
 MEMORY_SECONDS = 1.0
 
 
-class NodeAgent:
+class NodeAgent(Receiver):
     """Engine of one node and the connection to the controller.
 
     Parameters
@@ -120,29 +131,47 @@ class NodeAgent:
         return self.stop_reason
 
     def _handle_command(self, command: Content) -> None:
-        op = command["op"]
-        if op == "set_controller":
-            write(self.directory / "security" / "engine.json", command["engine"])
-            self._has_controller = True
-        elif op == "spawn":
-            if command["serial"] != self.serial:
-                self._kill_processes()
-                self._start(command["serial"])
-        elif op == "data_engine":
-            self._start_data_engine(command["order"])
-        elif op == "stop":
-            self.stop_reason = "stopped"
-        elif command.get("serial") == self.serial and op == "signal":
-            self._killpg(command["signum"])
-        elif command.get("serial") == self.serial and op == "end":
+        try:
+            self.dispatch(self.decode(command))
+        except SkyVersionError as error:  # of a later controller: the engine goes on without it
+            print(error, file=sys.stderr)
+
+    @handles(AgentBeat)
+    def _note_beat(self, command: AgentBeat) -> None:
+        """Do nothing: any message tells that the controller lives."""
+
+    @handles(SetController)
+    def _set_controller(self, command: SetController) -> None:
+        write(self.directory / "security" / "engine.json", command.engine)
+        self._has_controller = True
+
+    @handles(Spawn)
+    def _spawn(self, command: Spawn) -> None:
+        if command.serial != self.serial:
+            self._kill_processes()
+            self._start(command.serial)
+
+    @handles(StopAgent)
+    def _stop(self, command: StopAgent) -> None:
+        self.stop_reason = "stopped"
+
+    @handles(Signal)
+    def _signal(self, command: Signal) -> None:
+        if command.serial == self.serial:
+            self._killpg(command.signum)
+
+    @handles(EndEngine)
+    def _end_engine(self, command: EndEngine) -> None:
+        if command.serial == self.serial:
             self._kill_processes()
 
-    def _start_data_engine(self, content: Content) -> None:
+    @handles(StartDataEngineNode)
+    def _start_data_engine(self, command: StartDataEngineNode) -> None:
         """Start a data engine on this node, in place of one of its name that runs here."""
         from jupyter_sky.machines.engines.node.service_orders import EngineOrder
         from jupyter_sky.machines.engines.node.service_processes import NodeProcess
 
-        order = EngineOrder(**{**content, "directory": str(self.directory)})
+        order = EngineOrder(**{**command.order, "directory": str(self.directory)})
         if before := self._data_engines.get(order.engine):
             before.kill()
         self._data_engines[order.engine] = NodeProcess(order)

@@ -11,52 +11,38 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
 
+from jupyter_sky.machines.engines.wire.controller_requests import FilesReply, ReadFiles
 from jupyter_sky.machines.engines.wire.values import CHUNK_BYTES
 
 MAX_FILES = 10_000
 """Most files of one answer: more are for an archive."""
 MAX_PIECE_BYTES = 4 * CHUNK_BYTES
 
-Answer = tuple[dict[str, Any], list[bytes]]
-"""Content of a reply, and the bytes that go with it."""
 
-
-def answer(folder: Path, content: dict[str, Any], is_confined: bool = False) -> Answer:
-    """Answer one request; problems that a user can mend are named under ``refused``.
-
-    Parameters
-    ----------
-    folder
-        Folder below which relative paths are looked up.
-    content
-        ``do`` is ``find``, ``list``, ``changed`` or ``read``; ``path`` a path or, to find, a
-        pattern.
-    is_confined
-        Whether only what lies in `folder` is answered, links resolved.
-    """
-    path = str(content["path"])
+def answer(folder: Path, request: ReadFiles) -> FilesReply:
+    """Reply to a request for files below a folder; a user's mistakes are named as ``refused``."""
+    path, is_confined = request.path, request.is_confined
     try:
-        if content["do"] == "read":
-            return read_piece(_resolve(folder, path, is_confined), **_span(content))
-        if content["do"] == "list":
-            return list_folder(_resolve(folder, path, is_confined)), []
-        if content["do"] == "changed":
+        if request.do == "read":
+            return read_piece(_resolve(folder, path, is_confined), *_span(request))
+        if request.do == "list":
+            return list_folder(_resolve(folder, path, is_confined))
+        if request.do == "changed":
             base = _resolve(folder, path, is_confined)
-            return list_changed(base, float(content["since"]), float(content["until"])), []
-        return find_files(folder, path, is_confined), []
+            return list_changed(base, request.since or 0.0, request.until or 0.0)
+        return find_files(folder, path, is_confined)
     except OSError as error:
-        return {"refused": f"{path}: {error.strerror or error}"}, []
+        return FilesReply(refused=f"{path}: {error.strerror or error}")
     except ValueError as error:
-        return {"refused": str(error)}, []
+        return FilesReply(refused=str(error))
 
 
-def _span(content: dict[str, Any]) -> dict[str, int]:
-    start, stop = int(content["start"]), int(content["stop"])
+def _span(request: ReadFiles) -> tuple[int, int]:
+    start, stop = request.start or 0, request.stop or 0
     if not 0 <= start <= stop <= start + MAX_PIECE_BYTES:
-        raise ValueError(f"{content['path']}: bytes {start} to {stop} cannot be read at once")
-    return {"start": start, "stop": stop}
+        raise ValueError(f"{request.path}: bytes {start} to {stop} cannot be read at once")
+    return start, stop
 
 
 def _resolve(folder: Path, path: str, is_confined: bool) -> Path:
@@ -66,21 +52,18 @@ def _resolve(folder: Path, path: str, is_confined: bool) -> Path:
     return found
 
 
-def find_files(folder: Path, pattern: str, is_confined: bool = False) -> dict[str, Any]:
+def find_files(folder: Path, pattern: str, is_confined: bool = False) -> FilesReply:
     """Return the files behind a path or a pattern, those of folders with all that is in them.
 
-    Returns
-    -------
-    dict
-        ``files`` has for each its path to read, its place below a destination, its size in bytes,
-        modification time in ns and mode; ``is_file`` tells whether one file was named itself.
+    Each has its path to read, its place below a destination, its size in bytes, modification time
+    in ns and mode.
 
     Examples
     --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> _ = (folder / "out").mkdir(), (folder / "out" / "loss.csv").write_text("1")
-    >>> [file[:3] for file in find_files(folder, "out/*.csv")["files"]]
+    >>> [file[:3] for file in find_files(folder, "out/*.csv").files]
     [['out/loss.csv', 'loss.csv', 1]]
     """
     literal = _resolve(folder, pattern, is_confined)
@@ -89,7 +72,7 @@ def find_files(folder: Path, pattern: str, is_confined: bool = False) -> dict[st
     else:
         expanded = os.path.expanduser(pattern)
         tops = sorted(glob.glob(expanded, root_dir=folder, recursive=True))
-    files: dict[str, list[Any]] = {}
+    files: dict[str, list[str | int]] = {}
     for top in tops:
         for path, place in _walk(folder / top):
             if is_confined and not path.resolve().is_relative_to(folder.resolve()):
@@ -106,7 +89,7 @@ def find_files(folder: Path, pattern: str, is_confined: bool = False) -> dict[st
                     f"{pattern}: more than {MAX_FILES:,} files; pack them in a cell: "
                     f"shutil.make_archive('packed', 'zip', '{pattern}')"
                 )
-    return {"files": list(files.values()), "found": bool(tops), "is_file": literal.is_file()}
+    return FilesReply(files=[*files.values()], found=bool(tops), is_file=literal.is_file())
 
 
 def _own_name(path: str) -> PurePosixPath:
@@ -127,7 +110,7 @@ def _walk(base: Path) -> Iterator[tuple[Path, str]]:
                 yield path, path.relative_to(base).as_posix()
 
 
-def list_folder(folder: Path) -> dict[str, Any]:
+def list_folder(folder: Path) -> FilesReply:
     """Return the entries of one folder, folders first: name, kind, size in bytes, time in s."""
     entries = []
     with os.scandir(folder) as found:
@@ -140,10 +123,10 @@ def list_folder(folder: Path) -> dict[str, Any]:
                 kind = "folder" if entry.is_dir() else "file"
                 entries.append([entry.name, kind, facts.st_size, facts.st_mtime])
     entries.sort(key=lambda entry: (entry[1] == "file", entry[0]))
-    return {"entries": entries[:MAX_FILES], "more": max(0, len(entries) - MAX_FILES)}
+    return FilesReply(entries=entries[:MAX_FILES], more=max(0, len(entries) - MAX_FILES))
 
 
-def list_changed(base: Path, since: float, until: float) -> dict[str, Any]:
+def list_changed(base: Path, since: float, until: float) -> FilesReply:
     """Return the files below a folder that were last changed in a span of time, as `list_folder`.
 
     Hidden folders and caches of modules are left out: no result of a cell lies there.
@@ -160,10 +143,10 @@ def list_changed(base: Path, since: float, until: float) -> dict[str, Any]:
                 place = path.relative_to(base).as_posix()
                 entries.append([place, "file", facts.st_size, facts.st_mtime])
     entries.sort()
-    return {"entries": entries[:MAX_FILES], "more": max(0, len(entries) - MAX_FILES)}
+    return FilesReply(entries=entries[:MAX_FILES], more=max(0, len(entries) - MAX_FILES))
 
 
-def read_piece(path: Path, start: int, stop: int) -> Answer:
+def read_piece(path: Path, start: int, stop: int) -> FilesReply:
     """Return some bytes of a file, with their hash and the state of the file as they were read."""
     from xxhash import xxh3_128
 
@@ -174,5 +157,7 @@ def read_piece(path: Path, start: int, stop: int) -> Answer:
             raise ValueError(f"{path}: it is no file")
         file.seek(start)
         data = file.read(stop - start)
-    state = {"size": facts.st_size, "modified": facts.st_mtime_ns}
-    return state | {"digest": xxh3_128(data).hexdigest()}, [data]
+    digest = xxh3_128(data).hexdigest()
+    return FilesReply(
+        size=facts.st_size, modified=facts.st_mtime_ns, digest=digest, buffers=(data,)
+    )

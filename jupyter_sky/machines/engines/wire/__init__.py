@@ -1,1 +1,2 @@
+# pyright: strict
 """Formats that both ends of a connection read and write."""

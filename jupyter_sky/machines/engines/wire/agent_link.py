@@ -1,3 +1,4 @@
+# pyright: strict
 """Connection between a controller and its node agents: addresses, heartbeats, patience."""
 
 from __future__ import annotations

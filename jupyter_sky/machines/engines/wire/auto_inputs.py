@@ -1,3 +1,4 @@
+# pyright: strict
 """Values that ``--auto`` offers an engine, which may have a newer one of the same name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# pyright: strict
 """Source lines of functions that travel by value, for tracebacks and `inspect` at the other end.
 
 A pickled function names the cell or file of its code, which the other machine does not have. Its
@@ -11,7 +12,7 @@ import inspect
 import linecache
 import os
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from types import CodeType
 from typing import Any, NotRequired, TypedDict
 
@@ -55,7 +56,7 @@ def find_sources(codes: Iterable[CodeType]) -> list[CodeSource]:
         if text and size <= INLINE_BYTES:
             blocks.setdefault(code.co_filename, {})[first] = text
     cells = _cell_numbers()
-    sources = []
+    sources: list[CodeSource] = []
     for filename, texts in blocks.items():
         source = CodeSource(filename=filename, blocks=list(texts.items()))
         if filename in cells:
@@ -87,7 +88,7 @@ def load_with_sources(sources: Sequence[CodeSource], stream: Any, *buffers: Any)
     return pickle.loads(stream, buffers=buffers)
 
 
-def register_sources(sources: Sequence[Mapping[str, Any]]) -> None:
+def register_sources(sources: Sequence[CodeSource]) -> None:
     """Make source lines that came from elsewhere known in this process."""
     for source in sources:
         filename = str(source["filename"])

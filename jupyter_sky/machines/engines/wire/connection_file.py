@@ -1,3 +1,4 @@
+# pyright: strict
 """Connection files of controllers, validated before use.
 
 A connection file comes from a folder or from another machine. ipyparallel takes the serializer, the
@@ -15,6 +16,7 @@ from typing import Any
 
 from jupyter_sky.base.errors import SkyClusterLost
 from jupyter_sky.base.translation import _
+from jupyter_sky.machines.engines.wire.narrowing import is_mapping
 
 PORTS = "registration control mux task iopub notification broadcast".split()
 REQUIRED_SETTINGS: Mapping[str, Any] = {
@@ -33,7 +35,7 @@ def validate(settings: Any, cluster: str, interface: str = LOOPBACK) -> dict[str
 
     Parameters
     ----------
-    found
+    settings
         Content of the file, as parsed from JSON.
     cluster
         Name of the cluster, for messages.
@@ -46,7 +48,7 @@ def validate(settings: Any, cluster: str, interface: str = LOOPBACK) -> dict[str
     SkyClusterLost
         The file has no key, no valid ports, or names another machine.
     """
-    if not isinstance(settings, Mapping):
+    if not is_mapping(settings):
         raise _invalid_error(cluster, "it is not a JSON object")
     key, curve = settings.get("key"), settings.get("curve_serverkey")
     if curve is not None and not (isinstance(curve, str) and re.fullmatch(r"[!-~]{40}|", curve)):
@@ -60,7 +62,7 @@ def validate(settings: Any, cluster: str, interface: str = LOOPBACK) -> dict[str
         port = settings.get(name)
         if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
             raise _invalid_error(cluster, f"its port {name} is {port!r:.40}")
-    ports = {name: settings[name] for name in PORTS}
+    ports: dict[str, int] = {name: settings[name] for name in PORTS}
     kept = {"key": key, "curve_serverkey": curve, "task_scheme": "leastload"}
     return {**ports, **kept, **REQUIRED_SETTINGS, "interface": interface}
 

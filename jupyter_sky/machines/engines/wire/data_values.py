@@ -1,3 +1,4 @@
+# pyright: strict
 """Values as data: JSON with arrays in NumPy's format and tables in Arrow's beside it.
 
 Where a machine is not trusted, its values come home in this form. Unlike a pickle it cannot name
@@ -13,10 +14,12 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from importlib import import_module
 from typing import Any
 
 from jupyter_sky.base.errors import SkyTransferError
 from jupyter_sky.base.translation import _
+from jupyter_sky.machines.engines.wire.narrowing import class_of, is_list
 from jupyter_sky.machines.engines.wire.values import Parcel
 
 KINDS = (
@@ -76,7 +79,7 @@ def decode(parcel: Parcel) -> Any:
 
 
 def _encode_tree(value: Any, path: str, segments: list[bytes], depth: int) -> Any:
-    kind = type(value)
+    kind = class_of(value)
     if depth > MAX_DEPTH:
         raise SkyTransferError(
             _("{path} is nested more than {max_depth} deep").format(path=path, max_depth=MAX_DEPTH)
@@ -121,7 +124,7 @@ _SCALARS: dict[type, Callable[[Any], Any]] = {
 
 def _encode_segment(value: Any, path: str, segments: list[bytes]) -> dict[str, int]:
     """Append an array or a table to `segments`, and return its index."""
-    kind = type(value)
+    kind = class_of(value)
     root, name = kind.__module__.partition(".")[0], kind.__name__
     tag, data = "", b""
     try:
@@ -165,7 +168,7 @@ def _npy(value: Any) -> bytes:
 
 
 def _arrow(value: Any) -> bytes:
-    import pyarrow as pa
+    pa: Any = import_module("pyarrow")
 
     frame = value.to_frame("" if value.name is None else value.name) if value.ndim == 1 else value
     table = pa.Table.from_pandas(frame)
@@ -177,7 +180,7 @@ def _arrow(value: Any) -> bytes:
 
 
 def _ipc(table: Any) -> bytes:
-    import pyarrow as pa
+    pa: Any = import_module("pyarrow")
 
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -205,7 +208,7 @@ def _decode_tree(tree: Any, segments: Sequence[memoryview], depth: int) -> Any:
         raise SkyTransferError(_("the message is nested too deeply"))
     if tree is None or isinstance(tree, str | bool | int | float):
         return tree
-    if isinstance(tree, list):
+    if is_list(tree):
         return [_decode_tree(part, segments, depth + 1) for part in tree]
     ((tag, content),) = tree.items()
     if tag in ("tuple", "set", "frozenset"):
@@ -243,7 +246,7 @@ def _read_npy(data: memoryview) -> Any:
 
 
 def _read_arrow(data: memoryview) -> Any:
-    import pyarrow as pa
+    pa: Any = import_module("pyarrow")
 
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         return reader.read_all()
@@ -252,11 +255,12 @@ def _read_arrow(data: memoryview) -> Any:
 def _read_series(data: memoryview) -> Any:
     table = _read_arrow(data)
     series = table.to_pandas().iloc[:, 0]
-    return series.rename(None) if (table.schema.metadata or {}).get(b"sky_unnamed") else series
+    metadata: dict[bytes, bytes] = table.schema.metadata or {}
+    return series.rename(None) if metadata.get(b"sky_unnamed") else series
 
 
 def _read_polars(data: memoryview) -> Any:
-    import polars  # type: ignore[import-not-found]
+    polars: Any = import_module("polars")
 
     return polars.from_arrow(_read_arrow(data))
 

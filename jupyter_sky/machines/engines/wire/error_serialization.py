@@ -1,3 +1,4 @@
+# pyright: strict
 """Serialization of exceptions as JSON, to raise them again in the notebook."""
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from typing import Any
 
 from jupyter_sky.base.errors import SkyTransferError
 from jupyter_sky.machines.engines.wire.data_values import decode, encode
+from jupyter_sky.machines.engines.wire.narrowing import is_list, is_list_or_tuple, is_mapping
 from jupyter_sky.machines.engines.wire.values import INLINE_BYTES, Parcel
 
 MAX_NESTED = 5
@@ -67,11 +69,11 @@ def decode_attributes(described: Mapping[str, Any], build: Any) -> dict[str, Any
     """
     state: dict[str, Any] = {}
     args = described.get("args")
-    if isinstance(args, list):
+    if is_list(args):
         state["args"] = tuple(_decode_value(value, build) for value in args)
     for part in ("dict", "more"):
         described_part = described.get(part)
-        if isinstance(described_part, Mapping):
+        if is_mapping(described_part):
             state[part] = {
                 name: _decode_value(value, build)
                 for name, value in described_part.items()
@@ -82,7 +84,7 @@ def decode_attributes(described: Mapping[str, Any], build: Any) -> dict[str, Any
 
 def _mapping(values: Mapping[Any, Any], depth: int) -> dict[str, Any]:
     """Return the values that are data; others are left out."""
-    mapping = {}
+    mapping: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(name, str) and (data := _data(value, depth, None)) is not None:
             mapping[name] = data
@@ -93,7 +95,7 @@ def _data(value: Any, depth: int, instead: Any) -> Any:
     """Return a value as data, as text where it is not plain data, or None."""
     if isinstance(value, BaseException):
         return {"error": describe_error(value, depth + 1)} if depth < MAX_NESTED else None
-    if isinstance(value, list | tuple) and any(isinstance(v, BaseException) for v in value):
+    if is_list_or_tuple(value) and any(isinstance(part, BaseException) for part in value):
         return {"each": [_data(part, depth, instead) for part in value]}
     try:
         parcel = encode(value)
@@ -104,17 +106,17 @@ def _data(value: Any, depth: int, instead: Any) -> Any:
     return None if instead is None else {"text": _text(value)}
 
 
-def _decode_value(told: Any, build: Any) -> Any:
-    if not isinstance(told, Mapping):
+def _decode_value(described: Any, build: Any) -> Any:
+    if not is_mapping(described):
         return None
-    if "error" in told:
-        return build(told["error"])
-    if "each" in told:
-        return [_decode_value(part, build) for part in told["each"]]
-    if "text" in told:
-        return str(told["text"])
+    if "error" in described:
+        return build(described["error"])
+    if "each" in described:
+        return [_decode_value(part, build) for part in described["each"]]
+    if "text" in described:
+        return str(described["text"])
     try:
-        return decode(Parcel.from_inline(told))
+        return decode(Parcel.from_inline(described))
     except (SkyTransferError, ValueError, TypeError, KeyError):
         return None
 

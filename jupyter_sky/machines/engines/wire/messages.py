@@ -1,3 +1,4 @@
+# pyright: strict
 """Types of what notebooks, controllers, node agents and engines exchange as JSON."""
 
 from __future__ import annotations
@@ -5,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
-Message = dict[str, Any]
+JupyterMessage = dict[str, Any]
 """Message of Jupyter's protocol: ``header``, ``parent_header``, ``metadata``, ``content``."""
 Content = dict[str, Any]
-"""Content of a message: of a request with its operation ``op``, or of the reply to one."""
+"""JSON content of a message."""
 
 RECORDED_TYPES = frozenset(
     {

@@ -1,3 +1,4 @@
+# pyright: strict
 """Resumable multiplexer: byte streams over a connection that may be cut and reopened.
 
 Both ends number what they send and say what they have received. When the connection is made anew,
@@ -38,10 +39,10 @@ class Stream:
 
     writer: asyncio.StreamWriter | None = None
     credit: int = WINDOW_BYTES
-    arrived: deque[bytes] = field(default_factory=deque)
+    arrived: deque[bytes] = field(default_factory=deque[bytes])
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     open_credit: asyncio.Event = field(default_factory=asyncio.Event)
-    backlog: deque[bytes] = field(default_factory=deque)
+    backlog: deque[bytes] = field(default_factory=deque[bytes])
     backlog_bytes: int = 0
     is_held_up: bool = False
     ended: bool = False
@@ -74,7 +75,7 @@ class Multiplexer:
         self._acknowledged = 0
         self._connection: asyncio.StreamWriter | None = None
         self._ack_timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # -- the connection ----------------------------------------------------------------------
 

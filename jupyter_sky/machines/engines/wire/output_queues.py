@@ -1,3 +1,4 @@
+# pyright: strict
 """Bounded queues of outputs: whoever prints waits for whoever reads, as at the end of a pipe."""
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ BOUNDED_READER = ((zmq.RCVHWM, QUEUED_MESSAGES),)
 """Options of a reader for whom a publisher waits."""
 
 
-def bound(socket: zmq.Socket, options: tuple[tuple[int, int], ...]) -> None:
+def bound(socket: zmq.Socket[bytes], options: tuple[tuple[int, int], ...]) -> None:
     """Set options of a socket; they hold for its connections as well."""
     for option, value in options:
         socket.setsockopt(option, value)

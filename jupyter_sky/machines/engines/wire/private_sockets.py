@@ -1,3 +1,4 @@
+# pyright: strict
 """Private Unix sockets for outputs, which are published without a key.
 
 A port of the loopback interface is open to every user of the machine. A socket in the cluster's own

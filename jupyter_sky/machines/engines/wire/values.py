@@ -1,3 +1,4 @@
+# pyright: strict
 """Values on the wire: pickled once, buffers out of band, no copy that can be avoided.
 
 A `Parcel` is a value as a sequence of memory segments: the pickle stream first, then each
@@ -16,11 +17,13 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from importlib import import_module
 from types import CodeType, FunctionType
 from typing import Any
 
 from jupyter_sky.base.errors import SkyTransferError
 from jupyter_sky.base.translation import _
+from jupyter_sky.machines.engines.wire.narrowing import is_dict, is_list_or_tuple
 from jupyter_sky.machines.engines.wire.widget_state import open_model, reduce_widget
 
 INLINE_BYTES = 64 * 1024
@@ -109,7 +112,8 @@ class Parcel:
         models: set[str] | None = None,
     ) -> Parcel:
         """Pickle `value`; errors are those of its parts."""
-        stream, buffers = stream or io.BytesIO(), []
+        stream = stream or io.BytesIO()
+        buffers: list[pickle.PickleBuffer] = []
         pickler = pickler_class()(stream, protocol=5, buffer_callback=buffers.append)
         pickler.namespace, pickler.models = namespace, models
         pickler.dump(value)
@@ -138,7 +142,8 @@ class Parcel:
 
     def views(self, start: int, stop: int) -> list[memoryview]:
         """Return the pieces of segments that lie in the flat range [start, stop)."""
-        pieces, offset = [], 0
+        pieces: list[memoryview] = []
+        offset = 0
         for segment in self.segments:
             low, high = max(start - offset, 0), min(stop - offset, segment.nbytes)
             if low < high:
@@ -172,7 +177,8 @@ class Parcel:
     def empty(cls, sizes: Sequence[int]) -> Parcel:
         """Return a writable parcel to be filled; small segments share one arena."""
         small = sum(_aligned(size) for size in sizes if size < ARENA_BYTES)
-        arena, used, segments = memoryview(bytearray(small)), 0, []
+        arena, used = memoryview(bytearray(small)), 0
+        segments: list[memoryview] = []
         for size in sizes:
             if size < ARENA_BYTES:
                 segments.append(arena[used : used + size])
@@ -279,11 +285,11 @@ def _name_file(code: CodeType, reduced: Any) -> Any:
 @cache
 def pickler_class() -> Any:
     """Return the class of picklers of values; cloudpickle is imported at the first use."""
-    import cloudpickle
+    cloudpickle: Any = import_module("cloudpickle")
 
     class ValuePickler(cloudpickle.Pickler):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
+            cloudpickle.Pickler.__init__(self, *args, **kwargs)
             self.codes: list[CodeType] = []
             self.names: set[str] = set()
             self.namespace: Mapping[str, Any] | None = None
@@ -304,7 +310,7 @@ def pickler_class() -> Any:
                 return reference
             if isinstance(obj, _CachedFunction) and not _is_in_module(obj):
                 return _reduce_cached_function(obj)
-            reduced = super().reducer_override(obj)
+            reduced = cloudpickle.Pickler.reducer_override(self, obj)
             is_in_cell = isinstance(obj, FunctionType) and obj.__globals__ is self.namespace
             return self._reduce_in_cell(reduced) if is_in_cell else reduced
 
@@ -349,19 +355,20 @@ def _find_unpicklable(
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
+    if is_dict(value):
         yield from ((f"[{key!r}]", part) for key, part in list(value.items())[:1000])
-    elif isinstance(value, (list, tuple)):
+    elif is_list_or_tuple(value):
         yield from ((f"[{index}]", part) for index, part in enumerate(value[:1000]))
     elif isinstance(value, FunctionType):
         yield from ((f".<{name}>", part) for name, part in _captured_values(value).items())
-    elif isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, type):
-        yield from ((f".{key}", part) for key, part in vars(value).items())
+    elif is_dict(attributes := getattr(value, "__dict__", None)) and not isinstance(value, type):
+        yield from ((f".{key}", part) for key, part in attributes.items())
 
 
 def _captured_values(function: FunctionType) -> dict[str, Any]:
     """Return the globals and closure values that a function uses."""
-    code, values = function.__code__, {}
+    code = function.__code__
+    values: dict[str, Any] = {}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
             values[name] = cell.cell_contents

@@ -1,3 +1,4 @@
+# pyright: strict
 """Widgets in pickles: one model in the page, with an object of Python in each process that uses it.
 
 A widget of ipywidgets is a model in the page and an object in the process that made it, joined by
@@ -9,7 +10,11 @@ the process that registered them, and are called there.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from importlib import import_module
 from typing import Any
+
+from jupyter_sky.machines.engines.wire.narrowing import class_of, is_dict, is_list_or_tuple
 
 TARGET = "jupyter.widget"
 _REFERENCE = "IPY_MODEL_"
@@ -46,7 +51,7 @@ def is_shared(digest: str) -> bool:
 
 def reduce_widget(widget: Any) -> tuple[Any, ...]:
     """Return a widget in the form of ``__reduce__``, without its comm and others' callbacks."""
-    from ipywidgets import CallbackDispatcher
+    dispatcher_class: type = import_module("ipywidgets").CallbackDispatcher
 
     state = widget.__getstate__()
     values = state["_trait_values"]
@@ -55,9 +60,9 @@ def reduce_widget(widget: Any) -> tuple[Any, ...]:
         state.pop(name, None)
     state.pop("notify_change", None)
     for name, value in values.items():
-        if isinstance(value, CallbackDispatcher):
+        if isinstance(value, dispatcher_class):
             values[name] = _own_callbacks(widget, value)
-    arguments = type(widget), widget.model_id
+    arguments = class_of(widget), widget.model_id
     return restore_widget, arguments, state, None, None, _set_state
 
 
@@ -100,14 +105,16 @@ def _update(widget: Any, state: dict[str, Any]) -> None:
 
     The rest is equal already, so that nobody is to be notified.
     """
-    from ipywidgets import CallbackDispatcher
+    dispatcher_class: type = import_module("ipywidgets").CallbackDispatcher
 
-    values = state["_trait_values"].items()
-    widget._trait_values.update(
-        (name, value) for name, value in values if not isinstance(value, CallbackDispatcher)
+    values: dict[str, Any] = state["_trait_values"]
+    kept: dict[str, Any] = widget._trait_values
+    kept.update(
+        (name, value) for name, value in values.items() if not isinstance(value, dispatcher_class)
     )
     traits = {"_trait_values", "_trait_notifiers", "_trait_validators"}
-    vars(widget).update((name, state[name]) for name in state.keys() - traits)
+    attributes: dict[str, Any] = widget.__dict__
+    attributes.update({name: state[name] for name in state.keys() - traits})
 
 
 def mentioned_models(value: Any) -> set[str]:
@@ -120,8 +127,10 @@ def mentioned_models(value: Any) -> set[str]:
     """
     if isinstance(value, str):
         return {value.removeprefix(_REFERENCE)} if value.startswith(_REFERENCE) else set()
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, list | tuple):
-        return set()
-    return set().union(*map(mentioned_models, value))
+    parts: Iterable[Any] = ()
+    if is_dict(value):
+        parts = value.values()
+    elif is_list_or_tuple(value):
+        parts = value
+    found: set[str] = set()
+    return found.union(*map(mentioned_models, parts))

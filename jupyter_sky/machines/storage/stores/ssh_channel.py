@@ -6,20 +6,22 @@ import contextlib
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping
 from concurrent.futures import Future
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from jupyter_sky.base.errors import SkyError
+from jupyter_sky.base.messages import Message
 from jupyter_sky.base.remote import ssh
 from jupyter_sky.machines.storage.stores.answers import restore_error
 from jupyter_sky.machines.storage.stores.connections import Bytes
 from jupyter_sky.machines.storage.stores.errors import SkyConnectionLost
 from jupyter_sky.machines.storage.stores.ssh_host import find_host, install_worker, module_command
+from jupyter_sky.machines.storage.stores.ssh_messages import FileOperation, ReadPart, WritePart
 from jupyter_sky.machines.storage.stores.ssh_server import read_frame, write_frame
 from jupyter_sky.machines.storage.stores.store import PartRequest
 
+ReplyT = TypeVar("ReplyT", bound=Message)
 SERVER_MODULE = "jupyter_sky.machines.storage.stores.ssh_server"
 SCHEME = "ssh://"
 
@@ -51,8 +53,8 @@ class SshChannel:
         """Whether the process has ended: a host that is asked again gets another."""
         return self._process.poll() is not None
 
-    def ask(self, do: str, payload: Bytes = b"", **values: Any) -> tuple[dict[str, Any], bytes]:
-        """Carry out an operation there; return its answer, and the bytes of a part.
+    def ask(self, operation: FileOperation[ReplyT]) -> ReplyT:
+        """Carry out an operation there; return its reply.
 
         Raises
         ------
@@ -65,7 +67,8 @@ class SshChannel:
         self._waiting[number] = future
         try:
             with self._lock:
-                header = {"id": number, "do": do, **values}
+                header = {"id": number, **operation.encode()}
+                payload = operation.attached[0] if operation.attached else b""
                 write_frame(self._process.stdin, header, payload)  # type: ignore[arg-type]
         except (OSError, ValueError):
             self._process.wait()
@@ -74,7 +77,7 @@ class SshChannel:
         answer, data = future.result()
         if "error" in answer:
             raise restore_error(answer)
-        return answer, data
+        return operation.reply_type.decode(answer, (data,))
 
     def close(self) -> None:
         """End the connection."""
@@ -126,12 +129,12 @@ def close_channels() -> None:
 
 def read_ssh_part(request: PartRequest) -> bytes:
     """Return the bytes that a request reads on its host."""
-    return _ask(request, "read", b"")[1]
+    return bytes(_ask(request, ReadPart(*_place(request))).buffers[0])
 
 
 def write_ssh_part(request: PartRequest, data: Bytes) -> str:
     """Write bytes on the host of a request; return their checksum, as it was computed there."""
-    return _ask(request, "write", data)[0]["tag"]
+    return _ask(request, WritePart(*_place(request), buffers=(memoryview(data),))).tag
 
 
 def host_request(request: PartRequest) -> PartRequest:
@@ -152,12 +155,16 @@ def split_url(url: str) -> tuple[str, str]:
     return authority, f"/{path}"
 
 
-def _ask(request: PartRequest, do: str, data: Bytes) -> tuple[Mapping[str, Any], bytes]:
-    authority, path = split_url(request.url)
-    span = [request.span.start, request.span.stop]
+def _place(request: PartRequest) -> tuple[str, dict[str, str], tuple[int, int]]:
+    """Return address, headers and span of a request as its own host has them."""
+    __, path = split_url(request.url)
+    return f"file:{path}", dict(request.headers), (request.span.start, request.span.stop)
+
+
+def _ask(request: PartRequest, operation: FileOperation[ReplyT]) -> ReplyT:
+    authority, __ = split_url(request.url)
     try:
         channel = open_channel(authority)
     except SkyError as error:
         raise SkyConnectionLost(error.message) from error
-    values = {"url": f"file:{path}", "headers": dict(request.headers), "span": span}
-    return channel.ask(do, data, **values)
+    return channel.ask(operation)

@@ -17,14 +17,37 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from itertools import count, islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
+from jupyter_sky.base.messages import Content, Message, Receiver, handles
 from jupyter_sky.machines.storage.stores.answers import describe_error
 from jupyter_sky.machines.storage.stores.checksums import crc32c, crc_to_hex
 from jupyter_sky.machines.storage.stores.connections import Bytes
 from jupyter_sky.machines.storage.stores.errors import SkyStorageError
 from jupyter_sky.machines.storage.stores.file_parts import read_file_part, write_file_part
 from jupyter_sky.machines.storage.stores.files import FilesStore, FileUpload
+from jupyter_sky.machines.storage.stores.ssh_messages import (
+    AbortUpload,
+    BeginUpload,
+    ComputeSums,
+    Done,
+    EndUpload,
+    FileOperation,
+    FindParts,
+    ListPage,
+    ObjectRecord,
+    ObjectReply,
+    PageReply,
+    PartReply,
+    PartsReply,
+    ReadPart,
+    Remove,
+    Stat,
+    SumsReply,
+    TagReply,
+    UploadReply,
+    WritePart,
+)
 from jupyter_sky.machines.storage.stores.store import (
     MIB,
     Condition,
@@ -39,10 +62,9 @@ PAGE_OBJECTS = 1000
 IDLE_SECONDS = 600.0
 """Time without a frame after which the process ends; the next operation starts another."""
 THREADS = 8
-Reply = tuple[dict[str, Any], Bytes]
 
 
-def write_frame(stream: IO[bytes], header: dict[str, Any], payload: Bytes = b"") -> None:
+def write_frame(stream: IO[bytes], header: Content, payload: Bytes = b"") -> None:
     """Write a frame."""
     text = json.dumps(header | {"size": len(payload)}).encode()
     stream.write(len(text).to_bytes(4, "big") + text)
@@ -50,7 +72,7 @@ def write_frame(stream: IO[bytes], header: dict[str, Any], payload: Bytes = b"")
     stream.flush()
 
 
-def read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:
+def read_frame(stream: IO[bytes]) -> tuple[Content, bytes] | None:
     """Read a frame; None at the end of the stream, also in the middle of a frame."""
     length = stream.read(4)
     if len(length) < 4:
@@ -64,24 +86,24 @@ def read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:
     return (header, payload) if len(payload) == header["size"] else None
 
 
-def encode_object(found: StoredObject) -> list[Any]:
+def encode_object(found: StoredObject) -> ObjectRecord:
     """Return an object as a value for JSON."""
-    return [found.key, found.size, found.version, dict(found.sums), found.modified]
+    return (found.key, found.size, found.version, dict(found.sums), found.modified)
 
 
-def encode_upload(upload: FileUpload) -> dict[str, Any]:
+def encode_upload(upload: FileUpload) -> Content:
     """Return an upload as a value for JSON."""
     return asdict(upload) | {"path": str(upload.path), "part_path": str(upload.part_path)}
 
 
-def decode_upload(values: dict[str, Any]) -> FileUpload:
+def decode_upload(values: Content) -> FileUpload:
     """Return the upload that `encode_upload` encoded."""
-    typed: dict[str, Any] = {name: Path(values[name]) for name in ("path", "part_path")}
+    typed: Content = {name: Path(values[name]) for name in ("path", "part_path")}
     typed["condition"] = Condition(**values["condition"])
     return FileUpload(**values | typed)
 
 
-class FileServer:
+class FileServer(Receiver):
     """Operations on the files of this machine, by their names in a header."""
 
     def __init__(self, store: FilesStore) -> None:
@@ -89,77 +111,89 @@ class FileServer:
         self._listings: dict[int, Iterator[StoredObject]] = {}
         self._numbers = count(1)
 
-    def answer(self, header: dict[str, Any], payload: bytes) -> Reply:
+    def answer(self, header: Content, payload: bytes) -> tuple[Content, Bytes]:
         """Carry out an operation; its error is an answer as well."""
         try:
-            return getattr(self, f"_do_{header['do']}")(header, payload)
+            operation = self.decode(header, (payload,), op_key=FileOperation.op_key)
+            reply: Message = self.dispatch(operation)
+            return reply.encode(), reply.attached[0] if reply.attached else b""
         except SkyStorageError as error:
             return describe_error(error), b""
         except Exception as error:
             return describe_error(SkyStorageError(f"{type(error).__name__}: {error}")), b""
 
-    def _do_stat(self, header: dict[str, Any], __: bytes) -> Reply:
-        return {"object": encode_object(self._store.stat(header["key"]))}, b""
+    @handles(Stat)
+    def _stat(self, operation: Stat) -> ObjectReply:
+        return ObjectReply(encode_object(self._store.stat(operation.key)))
 
-    def _do_list(self, header: dict[str, Any], __: bytes) -> Reply:
+    @handles(ListPage)
+    def _list(self, operation: ListPage) -> PageReply:
         """Return one page; what the next one goes on with is kept under a number."""
-        number = header["cursor"] or next(self._numbers)
+        number = operation.cursor or next(self._numbers)
         listing = self._listings.pop(number, None)
         if listing is None:
-            listing = self._store.list(header["prefix"], header["after"])
+            listing = self._store.list(operation.prefix, operation.after)
         page = [encode_object(each) for each in islice(listing, PAGE_OBJECTS)]
         if len(page) < PAGE_OBJECTS:
-            return {"objects": page, "cursor": 0}, b""
+            return PageReply(page, 0)
         self._listings[number] = listing
-        return {"objects": page, "cursor": number}, b""
+        return PageReply(page, number)
 
-    def _do_sums(self, header: dict[str, Any], __: bytes) -> Reply:
+    @handles(ComputeSums)
+    def _compute_sums(self, operation: ComputeSums) -> SumsReply:
         md5, crc = hashlib.md5(usedforsecurity=False), 0
-        with self._store.path(header["key"]).open("rb") as file:
+        with self._store.path(operation.key).open("rb") as file:
             while piece := file.read(MIB):
                 md5.update(piece)
                 crc = crc32c(piece, crc)
-        return {"sums": {"md5": md5.hexdigest(), "crc32c": crc_to_hex(crc)}}, b""
+        return SumsReply({"md5": md5.hexdigest(), "crc32c": crc_to_hex(crc)})
 
-    def _do_begin(self, header: dict[str, Any], __: bytes) -> Reply:
+    @handles(BeginUpload)
+    def _begin(self, operation: BeginUpload) -> UploadReply:
         upload = self._store.begin(
-            header["key"],
-            header["bytes"],
-            part_size=header["part_size"],
-            condition=Condition(**header["condition"]),
-            upload_id=header["upload_id"],
+            operation.key,
+            operation.bytes,
+            part_size=operation.part_size,
+            condition=Condition(**operation.condition),
+            upload_id=operation.upload_id,
         )
         assert isinstance(upload, FileUpload)
-        return {"upload": encode_upload(upload)}, b""
+        return UploadReply(encode_upload(upload))
 
-    def _do_have(self, header: dict[str, Any], __: bytes) -> Reply:
-        parts = decode_upload(header["upload"]).have().values()
-        return {"parts": [[part.number, part.crc32c, part.tag] for part in parts]}, b""
+    @handles(FindParts)
+    def _find_parts(self, operation: FindParts) -> PartsReply:
+        parts = decode_upload(operation.upload).have().values()
+        return PartsReply([(part.number, part.crc32c, part.tag) for part in parts])
 
-    def _do_end(self, header: dict[str, Any], __: bytes) -> Reply:
-        upload = decode_upload(header["upload"])
-        parts = [Part(n, Span(start, stop), crc, "") for n, start, stop, crc in header["parts"]]
+    @handles(EndUpload)
+    def _end(self, operation: EndUpload) -> ObjectReply:
+        upload = decode_upload(operation.upload)
+        parts = [Part(n, Span(start, stop), crc, "") for n, start, stop, crc in operation.parts]
         with contextlib.suppress(FileNotFoundError):  # which `end` raises in its own words
             _sync(upload.part_path)
         written = self._store.end(upload, parts)
         _sync(upload.path.parent)
-        return {"object": encode_object(written)}, b""
+        return ObjectReply(encode_object(written))
 
-    def _do_abort(self, header: dict[str, Any], __: bytes) -> Reply:
-        decode_upload(header["upload"]).abort()
-        return {}, b""
+    @handles(AbortUpload)
+    def _abort(self, operation: AbortUpload) -> Done:
+        decode_upload(operation.upload).abort()
+        return Done()
 
-    def _do_remove(self, header: dict[str, Any], __: bytes) -> Reply:
-        self._store.remove(header["keys"])
-        return {}, b""
+    @handles(Remove)
+    def _remove(self, operation: Remove) -> Done:
+        self._store.remove(operation.keys)
+        return Done()
 
-    def _do_read(self, header: dict[str, Any], __: bytes) -> Reply:
-        request = PartRequest("GET", header["url"], header["headers"], Span(*header["span"]))
-        return {}, read_file_part(request)
+    @handles(ReadPart)
+    def _read(self, operation: ReadPart) -> PartReply:
+        request = PartRequest("GET", operation.url, operation.headers, Span(*operation.span))
+        return PartReply((memoryview(read_file_part(request)),))
 
-    def _do_write(self, header: dict[str, Any], payload: bytes) -> Reply:
-        request = PartRequest("PUT", header["url"], header["headers"], Span(*header["span"]))
-        return {"tag": write_file_part(request, payload)}, b""
+    @handles(WritePart)
+    def _write(self, operation: WritePart) -> TagReply:
+        request = PartRequest("PUT", operation.url, operation.headers, Span(*operation.span))
+        return TagReply(write_file_part(request, operation.buffers[0]))
 
 
 def _sync(path: Path) -> None:
@@ -176,7 +210,7 @@ def main() -> None:
     server, lock = FileServer(FilesStore()), threading.Lock()
     incoming, outgoing = sys.stdin.buffer, sys.stdout.buffer
 
-    def carry_out(header: dict[str, Any], payload: bytes) -> None:
+    def carry_out(header: Content, payload: bytes) -> None:
         answer, data = server.answer(header, payload)
         with lock, contextlib.suppress(OSError):
             write_frame(outgoing, answer | {"id": header["id"]}, data)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
 
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.storage.stores.checksums import crc_to_hex
@@ -15,6 +14,16 @@ from jupyter_sky.machines.storage.stores.files import FILES_CAPABILITY, FileUplo
 from jupyter_sky.machines.storage.stores.part_worker import PartJob, SignWrite
 from jupyter_sky.machines.storage.stores.ssh_channel import SCHEME, host_request, open_channel
 from jupyter_sky.machines.storage.stores.ssh_host import find_host, install_worker, module_command
+from jupyter_sky.machines.storage.stores.ssh_messages import (
+    AbortUpload,
+    BeginUpload,
+    ComputeSums,
+    EndUpload,
+    FindParts,
+    ListPage,
+    Remove,
+    Stat,
+)
 from jupyter_sky.machines.storage.stores.ssh_server import decode_upload, encode_upload
 from jupyter_sky.machines.storage.stores.store import (
     ALWAYS,
@@ -54,19 +63,19 @@ class SshStore(StoreDefaults):
 
     def stat(self, key: str) -> StoredObject:
         """Return size and version of a file."""
-        return StoredObject(*self._ask("stat", key=key)["object"])
+        return StoredObject(*open_channel(self.host).ask(Stat(key)).object)
 
     def sums(self, key: str) -> Mapping[str, str]:
         """Return the checksums of a file, computed on its host."""
-        return self._ask("sums", key=key)["sums"]
+        return open_channel(self.host).ask(ComputeSums(key)).sums
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoredObject]:
         """Yield files in the order of their keys, by pages."""
         cursor = 0
         while True:
-            page = self._ask("list", prefix=prefix, after=after, cursor=cursor)
-            yield from (StoredObject(*each) for each in page["objects"])
-            if not (cursor := page["cursor"]):
+            page = open_channel(self.host).ask(ListPage(prefix, after, cursor))
+            yield from (StoredObject(*each) for each in page.objects)
+            if not (cursor := page.cursor):
                 return
 
     def read(self, obj: StoredObject, span: Span | None = None) -> PartRequest:
@@ -84,15 +93,9 @@ class SshStore(StoreDefaults):
         upload_id: str = "",
     ) -> Upload:
         """Begin a file beside its final name; see `FilesStore.begin`."""
-        begun = self._ask(
-            "begin",
-            key=key,
-            bytes=size,
-            part_size=part_size,
-            condition=asdict(condition),
-            upload_id=upload_id,
-        )
-        return SshUpload(self, decode_upload(begun["upload"]))
+        operation = BeginUpload(key, size, part_size, asdict(condition), upload_id)
+        begun = open_channel(self.host).ask(operation)
+        return SshUpload(self, decode_upload(begun.upload))
 
     def end(self, upload: Upload, parts: Sequence[Part]) -> StoredObject:
         """Bring the file to the disk and give it its name, in one step."""
@@ -104,13 +107,13 @@ class SshStore(StoreDefaults):
                         host=self.host, key=upload.key
                     )
                 )
-        listed = [[p.number, p.span.start, p.span.stop, p.crc32c] for p in parts]
-        ended = self._ask("end", upload=encode_upload(upload.file), parts=listed)
-        return StoredObject(*ended["object"])
+        listed = [(p.number, p.span.start, p.span.stop, p.crc32c) for p in parts]
+        ended = open_channel(self.host).ask(EndUpload(encode_upload(upload.file), listed))
+        return StoredObject(*ended.object)
 
     def remove(self, keys: Iterable[str]) -> None:
         """Delete files."""
-        self._ask("remove", keys=[*keys])
+        open_channel(self.host).ask(Remove([*keys]))
 
     def can_copy_from(self, other: Store) -> bool:
         """Files are copied as part of a transfer, by a process of the host."""
@@ -122,9 +125,6 @@ class SshStore(StoreDefaults):
 
     def _url(self, path: str) -> str:
         return f"{SCHEME}{self.host}{path}"
-
-    def _ask(self, do: str, **values: Any) -> dict[str, Any]:
-        return open_channel(self.host).ask(do, **values)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +167,10 @@ class SshUpload:
 
     def have(self) -> dict[int, Part]:
         """Return the parts that are written, after comparing each with its checksum there."""
-        answer = open_channel(self.store.host).ask("have", upload=encode_upload(self.file))[0]
+        answer = open_channel(self.store.host).ask(FindParts(encode_upload(self.file)))
         return {
             number: Part(number, part_span(number, self.size, self.part_size), crc, tag)
-            for number, crc, tag in answer["parts"]
+            for number, crc, tag in answer.parts
         }
 
     def copy(self, number: int, source: Store, obj: StoredObject) -> Part:
@@ -179,7 +179,7 @@ class SshUpload:
 
     def abort(self) -> None:
         """Remove what has been written."""
-        open_channel(self.store.host).ask("abort", upload=encode_upload(self.file))
+        open_channel(self.store.host).ask(AbortUpload(encode_upload(self.file)))
 
 
 class HostWorker(WorkerProcess):

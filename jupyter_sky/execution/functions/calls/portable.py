@@ -27,10 +27,23 @@ from jupyter_sky.execution.functions.node.python_worker import PROTOCOL
 from jupyter_sky.machines.packages.installed_modules import is_installed
 
 if TYPE_CHECKING:
+    from jupyter_sky.execution.functions.images.image import Image
     from jupyter_sky.execution.functions.node.image_install import PackageRequest
 
 FUTURE = "from __future__ import annotations"
 PACKAGE = __name__.partition(".")[0]
+
+
+MakePortable = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Makes functions run in the Python of an image."""
+
+
+def portable_functions(image: Image) -> MakePortable | None:
+    """Return what makes functions run in the Python of an image; None if that is ours."""
+    if not image.python_option():
+        return None
+    setup = image.setup()
+    return lambda function: make_portable(function, setup.request, setup.trees)
 
 
 def make_portable(

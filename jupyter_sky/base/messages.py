@@ -1,0 +1,235 @@
+"""Messages between processes: frozen dataclasses with a name on the wire, and their handlers.
+
+A request names the class of its reply, and a receiver registers a method for each class:
+
+>>> from dataclasses import dataclass
+>>> @dataclass(frozen=True, slots=True)
+... class Sum(Message):
+...     value: int
+>>> @dataclass(frozen=True, slots=True)
+... class Add(Request[Sum], op="add"):
+...     a: int
+...     b: int = 1
+>>> class Adder(Receiver):
+...     @handles(Add)
+...     def _add(self, request: Add) -> Sum:
+...         return Sum(request.a + request.b)
+>>> Add(2).encode()
+{'op': 'add', 'a': 2}
+>>> Adder().dispatch(Adder.decode({"op": "add", "a": 2, "b": 3}))
+Sum(value=5)
+
+JSON messages leave out fields that have their default value, so a field with a default may be added
+without a change of version. Messages of calls of functions are tuples in a pickle, which is faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields
+from operator import attrgetter
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, get_args
+
+from jupyter_sky.base.errors import SkyVersionError
+from jupyter_sky.base.translation import _
+
+Content = dict[str, Any]
+"""JSON form of a message."""
+Buffers = Sequence[bytes | memoryview]
+"""Bytes that travel beside the JSON of a message."""
+
+ReplyT = TypeVar("ReplyT", bound="Message")
+MessageT = TypeVar("MessageT", bound="Message")
+ReceiverT = TypeVar("ReceiverT", bound="Receiver")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Message:
+    """Base of messages, which are frozen dataclasses; a field ``buffers`` holds bytes beside JSON.
+
+    Attributes
+    ----------
+    op : str
+        Name on the wire; replies have none.
+    op_key : str
+        Key of the name in the JSON form.
+    envelope : dict
+        Constant items of the JSON form.
+    """
+
+    __slots__ = ()
+    op: ClassVar[str] = ""
+    op_key: ClassVar[str] = "op"
+    envelope: ClassVar[Mapping[str, str | int]] = {}
+
+    def __init_subclass__(cls, op: str = "") -> None:
+        super().__init_subclass__()
+        if op:  # a dataclass with slots is made twice, the second time without arguments
+            cls.op = op
+
+    def encode(self) -> Content:
+        """Return the JSON form: name, and fields that differ from their default."""
+        content: Content = {**self.envelope, self.op_key: self.op} if self.op else {}
+        for name, default in _layout(type(self)).defaults:
+            value = getattr(self, name)
+            if value is not default and (default is MISSING or value != default):
+                content[name] = value
+        return content
+
+    @classmethod
+    def decode(cls, content: Mapping[str, Any], buffers: Buffers = ()) -> Self:
+        """Return the message of a JSON form; unknown items of a later version are ignored."""
+        layout = _layout(cls)
+        values = {name: content[name] for name, __ in layout.defaults if name in content}
+        if layout.has_buffers:
+            values["buffers"] = buffers
+        try:
+            return cls(**values)
+        except TypeError:
+            missing = [
+                name
+                for name, default in layout.defaults
+                if default is MISSING and name not in content
+            ]
+            raise SkyVersionError(
+                _("message {name} has no {missing}: its sender runs another version").format(
+                    name=cls.op or cls.__name__, missing=", ".join(missing)
+                )
+            ) from None
+
+    @property
+    def attached(self) -> Buffers:
+        """Bytes beside the JSON form."""
+        return getattr(self, "buffers", ())
+
+    def to_tuple(self) -> tuple[Any, ...]:
+        """Return name and fields, for a pickle."""
+        return (self.op, *_layout(type(self)).values(self))
+
+
+class Request(Message, Generic[ReplyT]):
+    """Message with a reply.
+
+    Attributes
+    ----------
+    reply_type : type
+        Class of the reply.
+    """
+
+    __slots__ = ()
+    reply_type: type[ReplyT]
+
+    def __init_subclass__(cls, op: str = "") -> None:
+        super().__init_subclass__(op)
+        for base in getattr(cls, "__orig_bases__", ()):
+            for argument in get_args(base):
+                if isinstance(argument, type):
+                    cls.reply_type = argument
+
+
+class _Layout:
+    """Fields of a message class: names with defaults, and whether it has buffers."""
+
+    __slots__ = ("defaults", "has_buffers", "values")
+
+    def __init__(self, kind: type[Message]) -> None:
+        found: Iterable[Any] = fields(kind)  # type: ignore[arg-type]
+        names = [each.name for each in found]
+        self.defaults = tuple((f.name, f.default) for f in found if f.name != "buffers")
+        self.has_buffers = "buffers" in names
+        self.values = _getter(names)
+
+
+def _getter(names: list[str]) -> Callable[[Message], tuple[Any, ...]]:
+    """Return a function that returns attributes as a tuple."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda message: tuple(getattr(message, name) for name in names)
+
+
+_LAYOUTS: dict[type[Message], _Layout] = {}
+
+
+def _layout(kind: type[Message]) -> _Layout:
+    found = _LAYOUTS.get(kind)
+    if found is None:  # not earlier: the fields are known once the dataclass has been made
+        found = _LAYOUTS[kind] = _Layout(kind)
+    return found
+
+
+_HANDLED = "_handled_message"
+"""Attribute of a method that is registered for a message."""
+
+
+def handles(
+    kind: type[MessageT],
+) -> Callable[
+    [Callable[Concatenate[ReceiverT, MessageT, P], R]],
+    Callable[Concatenate[ReceiverT, MessageT, P], R],
+]:
+    """Register a method of a `Receiver` for a class of messages."""
+
+    def register(
+        method: Callable[Concatenate[ReceiverT, MessageT, P], R],
+    ) -> Callable[Concatenate[ReceiverT, MessageT, P], R]:
+        setattr(method, _HANDLED, kind)
+        return method
+
+    return register
+
+
+class Receiver:
+    """Base of classes that handle messages by methods registered with `handles`."""
+
+    _kinds: ClassVar[Mapping[str, type[Message]]] = {}
+    _handlers: ClassVar[Mapping[type[Message], Callable[..., Any]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        found = {
+            kind: method
+            for method in vars(cls).values()
+            if (kind := getattr(method, _HANDLED, None)) is not None
+        }
+        cls._handlers = {**cls._handlers, **found}
+        cls._kinds = {kind.op: kind for kind in cls._handlers}
+
+    @classmethod
+    def kind(cls, op: str) -> type[Message]:
+        """Return the class of a message by its name on the wire.
+
+        Raises
+        ------
+        SkyVersionError
+            No method handles it.
+        """
+        found = cls._kinds.get(op)
+        if found is None:
+            raise SkyVersionError(
+                _("{receiver} does not know the message {op!r}").format(
+                    receiver=cls.__name__, op=op
+                ),
+                hint=_("its sender runs another version of jupyter_sky: use the same on both"),
+            )
+        return found
+
+    @classmethod
+    def decode(
+        cls, content: Mapping[str, Any], buffers: Buffers = (), op_key: str = "op"
+    ) -> Message:
+        """Return the message of a JSON form."""
+        return cls.kind(str(content.get(op_key))).decode(content, buffers)
+
+    @classmethod
+    def from_tuple(cls, values: Sequence[Any]) -> Message:
+        """Return the message of a tuple, as of `Message.to_tuple`."""
+        return cls.kind(values[0])(*values[1:])
+
+    def dispatch(self, message: Message, *context: Any) -> Any:
+        """Call the method that handles a message; `context` are further arguments."""
+        handler = self._handlers.get(type(message))
+        if handler is None:
+            self.kind(message.op or type(message).__name__)
+            raise AssertionError
+        return handler(self, message, *context)
