@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from jupyter_sky.base.clouds.on_premises_facts import ContainerFacts
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import N_, _
 from jupyter_sky.clouds.launches.machine_script import (
@@ -202,7 +201,7 @@ _IMAGE = "name another one: --image, or the setting providers.container.image"
 _LEFT = ("created", "configured", "initialized", "restarting")
 
 
-class Container(ContainerFacts, RestProvider):
+class Container(RestProvider):
     """Podman or Docker as a cloud of slices of this machine; an ID is the name of a container.
 
     Examples
@@ -211,6 +210,15 @@ class Container(ContainerFacts, RestProvider):
     >>> Container.explain_refusal(gone).cause
     'invalid'
     """
+
+    name, title, short_title = "container", "Containers on this machine", "Containers"
+    note, colour = "containers on this machine, free", "#495057"
+    launchable = on_premises = has_live_offers = only_by_name = runs_images = True
+    settings: ClassVar = {
+        "image": "Image of containers, with a shell and either sshd, apt or apk.",
+        "options": "Further options of 'podman run', such as -v /data:/data:ro.",
+        "program": "podman or docker, or its path; the first that is installed.",
+    }
 
     api = ""
     login, power_off = _INSTALL, "kill 1"

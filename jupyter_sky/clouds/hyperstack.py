@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from jupyter_sky.base.clouds.facts import HyperstackFacts
 from jupyter_sky.base.requests.geography import jurisdiction_of
 from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.translation import N_
 from jupyter_sky.clouds.launches.rest_provider import RANK, ListedMachine, RestProvider
 from jupyter_sky.clouds.provider.classification import ProviderError, Refinement, group_codes
 from jupyter_sky.clouds.provider.naming import NOTEBOOK, fit_name
@@ -40,7 +40,7 @@ _YOUNG_SECONDS = 900.0
 _DELETION_SECONDS, _POLL_SECONDS = 30.0, 1.0
 
 
-class Hyperstack(HyperstackFacts, RestProvider):
+class Hyperstack(RestProvider):
     """Hyperstack as a cloud that rents machines; an ID is that of its API.
 
     Examples
@@ -49,6 +49,17 @@ class Hyperstack(HyperstackFacts, RestProvider):
     >>> Hyperstack.explain_refusal(poor).cause
     'quota'
     """
+
+    name, title, billing = "hyperstack", "Hyperstack", (60.0, 60.0)
+    console_page = "https://console.hyperstack.cloud/virtual-machines"
+    account = N_("an account with credit: https://console.hyperstack.cloud")
+    permissions = N_("an API key, which may do all")
+    launchable, has_live_offers, power_off_cost, colour = True, True, "full", "#2b8a3e"
+    settings: ClassVar = {
+        "endpoint": "Address of the API, where it is not that of Hyperstack.",
+        "image": "Image of the machines; the newest Ubuntu, with CUDA where there are GPUs.",
+        "launch_seconds": "Seconds from one launch to the next.",
+    }
 
     api = "https://infrahub-api.nexgencloud.com/v1"
     error_code = "error_reason"

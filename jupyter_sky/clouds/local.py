@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jupyter_sky.base.clouds.cloud_facts import CloudFacts
 from jupyter_sky.base.errors import SkyClusterLost, SkyNoCapacity, SkyUnreachable
 from jupyter_sky.base.remote import processes, supervisor
 from jupyter_sky.base.remote.supervisor import write_private
@@ -114,6 +115,14 @@ class LocalHost:
                 )
             time.sleep(0.02)
         return path
+
+
+class LocalFacts(CloudFacts):
+    """Facts of this machine as a cloud."""
+
+    name, title, colour = "local", "This machine", "#808080"
+    note = "this machine, free"
+    launchable = on_premises = True
 
 
 class LocalCloud:

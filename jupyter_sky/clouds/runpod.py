@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from jupyter_sky.base.clouds.facts import RunPodFacts
 from jupyter_sky.base.requests.geography import jurisdiction_of
 from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.translation import N_
 from jupyter_sky.clouds.launches.machine_script import SETUP_COMMAND, SETUP_VARIABLE, pack_script
 from jupyter_sky.clouds.launches.rest_provider import (
     RANK,
@@ -46,7 +46,7 @@ _RENT = {
 }
 
 
-class RunPod(RunPodFacts, RestProvider):
+class RunPod(RestProvider):
     """RunPod as a cloud that rents machines; an ID is that of a pod.
 
     Examples
@@ -55,6 +55,19 @@ class RunPod(RunPodFacts, RestProvider):
     >>> RunPod.explain_refusal(gone).cause
     'capacity'
     """
+
+    name, title, billing = "runpod", "RunPod", (1.0, 0.0)
+    console_page = "https://console.runpod.io/pods"
+    account = N_("an account with credit: https://console.runpod.io")
+    permissions = N_("an API key that may read and write REST and GraphQL")
+    launchable, has_live_offers, power_off_cost, colour = True, True, "disk", "#7048e8"
+    runs_images = True
+    settings: ClassVar = {
+        "endpoint": "Address of the REST API, where it is not that of RunPod.",
+        "graphql": "Address of the GraphQL API, where it is not that of RunPod.",
+        "image": "Image of the pods, with a shell and either sshd or apt.",
+        "launch_seconds": "Seconds from one launch to the next.",
+    }
 
     api = "https://rest.runpod.io/v1"
     error_code, error_message = "code", "error"

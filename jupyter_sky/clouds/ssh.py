@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jupyter_sky.base.clouds.cloud_facts import CloudFacts
 from jupyter_sky.base.concurrency import run_parallel
 from jupyter_sky.base.errors import SkyError, SkyNoCapacity, SkyUnreachable, SkyUsageError, suggest
 from jupyter_sky.base.remote import ssh
@@ -32,6 +33,13 @@ from jupyter_sky.clouds.launches.base import (
 )
 from jupyter_sky.clouds.launches.launch_records import LaunchRecords
 from jupyter_sky.clouds.launches.ssh_slot import Slot
+
+
+class SshFacts(CloudFacts):
+    """Facts of a pool of machines of one's own."""
+
+    name, title, note = "ssh", "Machines of one's own", "machines of your own"
+    launchable = on_premises = True
 
 
 class SshCloud:

@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from jupyter_sky.base.clouds.facts import VastFacts
 from jupyter_sky.base.requests.geography import jurisdiction_of
 from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.translation import N_
 from jupyter_sky.clouds.launches.machine_script import SETUP_COMMAND, SETUP_VARIABLE, pack_script
 from jupyter_sky.clouds.launches.rest_provider import (
     ListedMachine,
@@ -32,7 +32,7 @@ _KEY_FIX = "create a key at https://cloud.vast.ai/manage-keys and set VAST_API_K
 _MIB = 1024.0
 
 
-class Vast(VastFacts, RestProvider):
+class Vast(RestProvider):
     """Vast.ai as a cloud that rents machines; an ID is that of a contract.
 
     Examples
@@ -40,6 +40,19 @@ class Vast(VastFacts, RestProvider):
     >>> Vast.find_meaning("no_such_ask", 410)[0]
     'capacity'
     """
+
+    name, title, billing = "vast", "Vast.ai", (1.0, 0.0)
+    console_page = "https://cloud.vast.ai/instances/"
+    account = N_("an account with credit: https://cloud.vast.ai")
+    permissions = N_("an API key that may search offers, and read and write instances")
+    launchable, has_live_offers, power_off_cost, colour = True, True, "disk", "#1098ad"
+    runs_images = True
+    has_private_network = False
+    settings: ClassVar = {
+        "endpoint": "Address of the API, where it is not that of Vast.ai.",
+        "image": "Image of the containers, with a shell and either sshd or apt.",
+        "launch_seconds": "Seconds from one launch to the next.",
+    }
 
     api = "https://console.vast.ai"
     error_code, error_message = "error", "msg"

@@ -13,8 +13,8 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar
 
-from jupyter_sky.base.clouds.facts import VerdaFacts
 from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.translation import N_
 from jupyter_sky.clouds.launches.rest import RestClient
 from jupyter_sky.clouds.launches.rest_provider import (
     RANK,
@@ -46,7 +46,7 @@ _KEY_FIX = (
 _EARLY_SECONDS = 30.0
 
 
-class Verda(VerdaFacts, RestProvider):
+class Verda(RestProvider):
     """Verda as a cloud that rents machines; an ID is that of an instance.
 
     Examples
@@ -54,6 +54,17 @@ class Verda(VerdaFacts, RestProvider):
     >>> Verda.find_meaning("insufficient_funds", 402)[0]
     'quota'
     """
+
+    name, title, billing = "verda", "Verda", (600.0, 600.0)
+    console_page = "https://console.verda.com"
+    account = N_("an account with credit: https://console.verda.com")
+    permissions = N_("credentials for the Cloud API, which may do all")
+    launchable, has_live_offers, power_off_cost, colour = True, True, "full", "#0b7285"
+    settings: ClassVar = {
+        "endpoint": "Address of the API, where it is not that of Verda.",
+        "image": "Image of the machines.",
+        "launch_seconds": "Seconds from one launch to the next.",
+    }
 
     api = "https://api.verda.com/v1"
     login, variables = _KEY_FIX, ("VERDA_CLIENT_ID", "VERDA_CLIENT_SECRET")

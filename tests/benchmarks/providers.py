@@ -43,7 +43,7 @@ HEAVY_US = 5000
 def launchable() -> dict[str, str]:
     """Return the module of the driver of each launchable cloud, by name."""
     from jupyter_sky import clouds
-    from jupyter_sky.base.clouds.facts import BUILT_IN
+    from jupyter_sky.base.clouds.index import BUILT_IN
 
     found = {}
     for name in clouds.launchable():

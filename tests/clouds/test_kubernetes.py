@@ -17,6 +17,7 @@ from jupyter_sky import clouds
 from jupyter_sky.base.errors import SkyNoCapacity, SkyPermission, SkyUsageError
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds import launchers
 from jupyter_sky.clouds.kubernetes import driver
 from jupyter_sky.clouds.kubernetes import driver as status
 from jupyter_sky.clouds.kubernetes.driver import Kubernetes
@@ -42,7 +43,7 @@ def cluster() -> Iterator[Launches]:
 
 @pytest.fixture(autouse=True)
 def emptied(cluster: Launches, tmp_path, monkeypatch) -> Iterator[None]:
-    monkeypatch.setattr(clouds, "_live_offers", {})
+    monkeypatch.setattr(launchers, "_live_offers", {})
     yield from cluster.prepare(tmp_path, monkeypatch)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.base.clouds.facts import BUILT_IN
+from jupyter_sky.base.clouds.index import BUILT_IN
 from jupyter_sky.base.errors import SkyUnreachable
 from jupyter_sky.base.remote import ssh
 from jupyter_sky.base.remote.ssh_address import Address

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import jupyter_sky
-from jupyter_sky.base.clouds.facts import BUILT_IN
+from jupyter_sky.base.clouds.index import BUILT_IN
 
 PACKAGE = Path(jupyter_sky.__file__).parent
 CLOUD_NAMES = {name for name, facts in BUILT_IN.items() if not facts.on_premises}

@@ -17,8 +17,7 @@ import jupyter_sky as sky
 from jupyter_sky import clouds
 from jupyter_sky.base.clouds import register
 from jupyter_sky.base.clouds.cloud_facts import CloudFacts
-from jupyter_sky.base.clouds.facts import BUILT_IN
-from jupyter_sky.base.clouds.on_premises_facts import SshFacts
+from jupyter_sky.base.clouds.index import BUILT_IN
 from jupyter_sky.base.errors import SkyNoOffer, SkyUsageError
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
@@ -97,7 +96,7 @@ def test_extras_of_clouds_are_known_to_the_register() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     others = {"dask", "examples", "lab", "search", "spark", "test"}
     names = {*extras["optional-dependencies"]} - others
-    assert names == {*(name for name in BUILT_IN if BUILT_IN[name].packages), SshFacts.name}
+    assert names == {*(name for name in BUILT_IN if BUILT_IN[name].packages), "ssh"}
 
 
 def test_built_in_clouds_ask_no_entry_points() -> None:
@@ -106,7 +105,7 @@ def test_built_in_clouds_ask_no_entry_points() -> None:
         "def fail(**_): raise AssertionError('entry points are asked')\n"
         "importlib.metadata.entry_points = fail\n"
         "from jupyter_sky import clouds\n"
-        "from jupyter_sky.base.clouds.facts import BUILT_IN\n"
+        "from jupyter_sky.base.clouds.index import BUILT_IN\n"
         "from jupyter_sky.base.clouds.register import find_facts, is_known\n"
         "assert all(is_known(name) and find_facts(name) is BUILT_IN[name] for name in BUILT_IN)\n"
         "clouds.get('local')\n"
@@ -116,7 +115,7 @@ def test_built_in_clouds_ask_no_entry_points() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("name", clouds.PROVIDERS)
+@pytest.mark.parametrize("name", clouds.provider_names())
 def test_built_in_cloud_is_a_provider_with_its_facts(name: str) -> None:
     driver = clouds.cloud_provider(name).driver
     assert isinstance(driver, Provider) and isinstance(driver, BUILT_IN[name])
@@ -131,7 +130,7 @@ def test_facts_of_a_driver_are_read_without_its_sdk() -> None:
     code = (
         "import sys\n"
         "from jupyter_sky import clouds\n"
-        "for name in clouds.PROVIDERS:\n"
+        "for name in clouds.provider_names():\n"
         "    clouds.cloud_provider(name).driver.quota_family('m5.large')\n"
         "sdks = {'boto3', 'botocore', 'azure', 'google.cloud', 'google.auth', 'requests'}\n"
         "assert not sdks & set(sys.modules), sdks & set(sys.modules)\n"

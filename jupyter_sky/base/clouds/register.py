@@ -10,8 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from jupyter_sky.base.clouds.cloud_facts import API_VERSION, LONGEST_BILLING_UNIT, CloudFacts
-from jupyter_sky.base.clouds.facts import BUILT_IN
-from jupyter_sky.base.clouds.managed_facts import MANAGED
+from jupyter_sky.base.clouds.index import BUILT_IN, MANAGED
 from jupyter_sky.base.errors import SkyUsageError, suggest
 from jupyter_sky.base.translation import _
 

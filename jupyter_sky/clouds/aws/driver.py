@@ -17,7 +17,6 @@ from datetime import datetime
 from threading import Event
 from typing import Any
 
-from jupyter_sky.base.clouds.facts import AwsFacts
 from jupyter_sky.base.errors import SkyNoCapacity, SkyUsageError
 from jupyter_sky.base.requests import accelerators
 from jupyter_sky.base.requests.offers import Offer
@@ -25,6 +24,7 @@ from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.aws import network, schedules
 from jupyter_sky.clouds.aws.account import AwsAccount
 from jupyter_sky.clouds.aws.clients import AwsClients
+from jupyter_sky.clouds.aws.facts import AwsFacts
 from jupyter_sky.clouds.aws.network import error_code, make_filter
 from jupyter_sky.clouds.launches.catalog_provider import CatalogProvider
 from jupyter_sky.clouds.provider.naming import group_ids, split_id, tagged_machine

@@ -14,8 +14,6 @@ from threading import Event
 from typing import Any, ClassVar
 
 from jupyter_sky.base.clouds.cloud_facts import parse_release
-from jupyter_sky.base.clouds.facts import AwsFacts
-from jupyter_sky.base.clouds.managed_facts import EmrFacts
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.aws import errors, schedules
@@ -28,6 +26,7 @@ from jupyter_sky.clouds.aws.emr_sessions import (
     named,
     session_endpoint,
 )
+from jupyter_sky.clouds.aws.facts import AwsFacts, EmrFacts
 from jupyter_sky.clouds.aws.schedules import client_token
 from jupyter_sky.clouds.launches.session_provider import SessionEndpoint, SessionProvider
 from jupyter_sky.clouds.provider.classification import ErrorTable, ProviderError, Refinement

@@ -14,8 +14,6 @@ from contextlib import suppress
 from threading import Event
 from typing import Any, ClassVar
 
-from jupyter_sky.base.clouds.facts import AwsFacts
-from jupyter_sky.base.clouds.managed_facts import EmrServerlessFacts
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.aws import errors
@@ -29,6 +27,7 @@ from jupyter_sky.clouds.aws.emr_sessions import (
     session_endpoint,
     session_state,
 )
+from jupyter_sky.clouds.aws.facts import AwsFacts, EmrServerlessFacts
 from jupyter_sky.clouds.aws.network import error_code
 from jupyter_sky.clouds.aws.schedules import client_token
 from jupyter_sky.clouds.launches.session_provider import SessionEndpoint, SessionProvider

@@ -10,9 +10,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from jupyter_sky.base.clouds.facts import AwsFacts
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.aws.clients import AwsClients
+from jupyter_sky.clouds.aws.facts import AwsFacts
 from jupyter_sky.clouds.provider.values import LaunchRequest, MachineConfig
 
 RETRIES = 20

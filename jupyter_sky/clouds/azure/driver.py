@@ -15,11 +15,11 @@ from functools import partial
 from threading import Event
 from typing import Any, ClassVar
 
-from jupyter_sky.base.clouds.facts import AzureFacts
 from jupyter_sky.base.translation import N_
 from jupyter_sky.clouds.azure import clients, errors, machine_roles, requests
 from jupyter_sky.clouds.azure.clients import AzureClients
 from jupyter_sky.clouds.azure.errors import error_code
+from jupyter_sky.clouds.azure.facts import AzureFacts
 from jupyter_sky.clouds.azure.machine_roles import MachineRoles
 from jupyter_sky.clouds.launches.catalog_provider import CatalogProvider
 from jupyter_sky.clouds.provider.classification import ErrorTable, ProviderError

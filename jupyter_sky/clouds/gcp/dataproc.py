@@ -18,14 +18,13 @@ from threading import Event
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from jupyter_sky.base.clouds.facts import GcpFacts
-from jupyter_sky.base.clouds.managed_facts import DataprocServerlessFacts
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.gcp import errors
 from jupyter_sky.clouds.gcp.account import GcpAccount
 from jupyter_sky.clouds.gcp.clients import CALL_OPTIONS, GcpClients, connect
 from jupyter_sky.clouds.gcp.errors import ignore_codes
+from jupyter_sky.clouds.gcp.facts import DataprocServerlessFacts, GcpFacts
 from jupyter_sky.clouds.gcp.instances import format_label
 from jupyter_sky.clouds.launches.session_provider import SessionEndpoint, SessionProvider
 from jupyter_sky.clouds.provider.classification import ErrorTable, ProviderError, Refinement

@@ -15,7 +15,6 @@ from functools import partial
 from threading import Event
 from typing import Any, ClassVar
 
-from jupyter_sky.base.clouds.facts import GcpFacts
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests import accelerators
 from jupyter_sky.clouds.gcp import errors, instances, service_account, tpu, tpu_client
@@ -23,6 +22,7 @@ from jupyter_sky.clouds.gcp import instances as machine
 from jupyter_sky.clouds.gcp.account import GcpAccount
 from jupyter_sky.clouds.gcp.clients import PAGE_SIZE, GcpClients, connect, match_any
 from jupyter_sky.clouds.gcp.errors import has_code, ignore_codes
+from jupyter_sky.clouds.gcp.facts import GcpFacts
 from jupyter_sky.clouds.launches.catalog_provider import CatalogProvider
 from jupyter_sky.clouds.provider.classification import ErrorTable, ProviderError
 from jupyter_sky.clouds.provider.naming import OWNER, TOKEN, group_ids, split_id

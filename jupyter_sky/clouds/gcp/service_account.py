@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from jupyter_sky.base.clouds.facts import GcpFacts
 from jupyter_sky.clouds.gcp.errors import read_error
+from jupyter_sky.clouds.gcp.facts import GcpFacts
 from jupyter_sky.clouds.launches.self_delete import wrap_in_shell
 
 SCOPE = "https://www.googleapis.com/auth/compute"

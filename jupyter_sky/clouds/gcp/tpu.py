@@ -18,13 +18,13 @@ from datetime import datetime
 from threading import Event
 from typing import Any
 
-from jupyter_sky.base.clouds.facts import GcpFacts
 from jupyter_sky.base.requests import accelerators
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import parse_duration
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.gcp import instances, service_account
 from jupyter_sky.clouds.gcp.clients import SCOPE, GcpClients
+from jupyter_sky.clouds.gcp.facts import GcpFacts
 from jupyter_sky.clouds.gcp.tpu_client import PATH_KEY, TpuClient, ignore_missing
 from jupyter_sky.clouds.provider.classification import ProviderError
 from jupyter_sky.clouds.provider.naming import TOKEN, tagged_machine

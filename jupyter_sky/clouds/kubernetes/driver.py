@@ -17,7 +17,6 @@ from functools import partial
 from threading import Event
 from typing import Any, ClassVar, TypeVar
 
-from jupyter_sky.base.clouds.on_premises_facts import KubernetesFacts
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import N_, _
 from jupyter_sky.clouds.kubernetes import connection
@@ -29,6 +28,7 @@ from jupyter_sky.clouds.kubernetes.api import (
     has_account,
     kubeconfig,
 )
+from jupyter_sky.clouds.kubernetes.facts import KubernetesFacts
 from jupyter_sky.clouds.launches.machine_script import (
     DEFAULT_IMAGE,
     SETUP_COMMAND,

@@ -19,9 +19,9 @@ from pathlib import Path
 from threading import Event
 from typing import Any, ClassVar
 
-from jupyter_sky.base.clouds.facts import NebiusFacts
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.clouds.launches.rest_provider import RANK, ListedMachine, RestProvider
+from jupyter_sky.clouds.nebius.facts import NebiusFacts
 from jupyter_sky.clouds.provider.classification import ProviderError, group_codes
 from jupyter_sky.clouds.provider.naming import NOTEBOOK, fit_name
 from jupyter_sky.clouds.provider.parallel_requests import StopRequested, pause

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from jupyter_sky.base.clouds.facts import BUILT_IN
+from jupyter_sky.base.clouds.index import BUILT_IN
 from jupyter_sky.base.clouds.register import find_provider, installed_names
 from jupyter_sky.base.errors import SkyError, SkyRefreshError, SkyUsageError, suggest
 from jupyter_sky.base.translation import _

@@ -23,7 +23,6 @@ from functools import cache
 from pathlib import Path
 from threading import Event
 
-from jupyter_sky.base.clouds.on_premises_facts import SlurmFacts
 from jupyter_sky.base.errors import SkyUnreachable, SkyUsageError
 from jupyter_sky.base.remote.slurm import (
     LOST,
@@ -47,6 +46,7 @@ from jupyter_sky.clouds.provider.naming import TOKEN, tagged_machine
 from jupyter_sky.clouds.provider.parallel_requests import pause
 from jupyter_sky.clouds.provider.protocol import Provider
 from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig, MachineState
+from jupyter_sky.clouds.slurm.facts import SlurmFacts
 
 # -- Meaning of what Slurm refuses: messages of its commands, and reasons for which a job ---------
 

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from jupyter_sky.base.clouds.managed_facts import MANAGED
+from jupyter_sky.base.clouds.index import MANAGED
 from jupyter_sky.base.concurrency import result_within
 from jupyter_sky.base.errors import SkyCancelled, SkyError, SkyTransferError, SkyUsageError
 from jupyter_sky.base.requests.cell_options.values import CellOptions, CellOutput

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from jupyter_sky import clouds
-from jupyter_sky.base.clouds.managed_facts import MANAGED
+from jupyter_sky.base.clouds.index import MANAGED
 from jupyter_sky.base.concurrency import run_parallel
 from jupyter_sky.base.errors import SkyError
 from jupyter_sky.base.translation import _

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jupyter_sky.base.clouds.on_premises_facts import LocalFacts
+from jupyter_sky.base.clouds.index import LOCAL
 from jupyter_sky.base.errors import (
     SkyBudget,
     SkyCancelled,
@@ -438,7 +438,7 @@ def _place_of(result: TaskResult) -> str:
     """Return where the values of a result are: in a store, or here, where others get them from."""
     stored = next(iter(result.handles.values()), None)
     if stored is None:
-        return LocalFacts.name
+        return LOCAL
     uri = StorageUri.parse(stored["uri"])
     return place_of(open_store(uri), uri)
 
