@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from jupyter_sky.base.clouds.cloud_facts import CloudFacts
 from jupyter_sky.base.lazy_names import load_class
 
-AWS, GCP, LOCAL = "aws", "gcp", "local"
+AWS, GCP, VAST, LOCAL = "aws", "gcp", "vast", "local"
 
 RENTED = {
     AWS: "jupyter_sky.clouds.aws.facts:AwsFacts",
@@ -20,7 +20,7 @@ RENTED = {
     "lambda": "jupyter_sky.clouds.lambdalabs:Lambda",
     "nebius": "jupyter_sky.clouds.nebius.facts:NebiusFacts",
     "runpod": "jupyter_sky.clouds.runpod:RunPod",
-    "vast": "jupyter_sky.clouds.vast:Vast",
+    VAST: "jupyter_sky.clouds.vast:Vast",
     "verda": "jupyter_sky.clouds.verda:Verda",
 }
 """Module and class of the facts of each cloud that rents machines."""

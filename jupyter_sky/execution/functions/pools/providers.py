@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from jupyter_sky.base.clouds.index import VAST
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.translation import _
 
@@ -46,6 +47,9 @@ class CloudValue:
 
     _cloud: ClassVar[str]
 
+    def __init_subclass__(cls, cloud: str = "") -> None:
+        cls._cloud = cloud or cls.__name__.lower()
+
     def __init__(self, region: str | None = None, **others: object) -> None:
         if others:
             kind, first = type(self).__name__, next(iter(others))
@@ -69,73 +73,49 @@ class CloudValue:
 class AWS(CloudValue):
     """Amazon Web Services, or a region of it."""
 
-    _cloud = "aws"
-
 
 class Azure(CloudValue):
     """Microsoft Azure, or a region of it."""
-
-    _cloud = "azure"
 
 
 class GCP(CloudValue):
     """Google Cloud, or a region of it."""
 
-    _cloud = "gcp"
-
 
 class Hyperstack(CloudValue):
     """Hyperstack, or a region of it."""
-
-    _cloud = "hyperstack"
 
 
 class Lambda(CloudValue):
     """Lambda, or a region of it."""
 
-    _cloud = "lambda"
-
 
 class Local(CloudValue):
     """Machine of this notebook."""
-
-    _cloud = "local"
 
 
 class Nebius(CloudValue):
     """Nebius, or a region of it."""
 
-    _cloud = "nebius"
-
 
 class RunPod(CloudValue):
     """RunPod, or a region of it."""
-
-    _cloud = "runpod"
 
 
 class SSH(CloudValue):
     """Machines of one's own that are reached by SSH."""
 
-    _cloud = "ssh"
-
 
 class Slurm(CloudValue):
     """Nodes of a Slurm cluster, or of a partition of it."""
 
-    _cloud = "slurm"
 
-
-class VastAI(CloudValue):
+class VastAI(CloudValue, cloud=VAST):
     """Vast.ai, or a region of it."""
-
-    _cloud = "vast"
 
 
 class Verda(CloudValue):
     """Verda, or a region of it."""
-
-    _cloud = "verda"
 
 
 @dataclass(frozen=True, init=False)
@@ -167,10 +147,6 @@ class _CloudWithImage(CloudValue):
 class Container(_CloudWithImage):
     """Containers on the machine of this notebook, by podman or Docker."""
 
-    _cloud = "container"
-
 
 class Kubernetes(_CloudWithImage):
     """Pods of Kubernetes; a region is a context of the kubeconfig."""
-
-    _cloud = "kubernetes"
