@@ -1,9 +1,9 @@
 """Names of `jupyter_sky.clouds`, each imported at its first use."""
 
 from jupyter_sky.clouds.launchers import check as check
-from jupyter_sky.clouds.launchers import cloud_provider as cloud_provider
 from jupyter_sky.clouds.launchers import external_offers as external_offers
 from jupyter_sky.clouds.launchers import get as get
+from jupyter_sky.clouds.launchers import get_launcher as get_launcher
 from jupyter_sky.clouds.launchers import is_ready as is_ready
 from jupyter_sky.clouds.launchers import launcher_names as launcher_names
 from jupyter_sky.clouds.launchers import on_premises_cloud as on_premises_cloud

@@ -27,7 +27,7 @@ from jupyter_sky.clouds.launches.launch_support import (
 )
 
 if TYPE_CHECKING:
-    from jupyter_sky.clouds.launches.launcher import CloudProvider
+    from jupyter_sky.clouds.launches.launcher import Launcher
     from jupyter_sky.clouds.provider.protocol import Provider
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ _live_offers: dict[str, tuple[float, list[Offer]]] = {}
 
 def is_ready(name: str) -> bool:
     """Whether a cloud can launch and there is something to launch with; asks nobody."""
-    return name in ON_PREMISES or (is_rented(name) and cloud_provider(name).has_credentials())
+    return name in ON_PREMISES or (is_rented(name) and get_launcher(name).has_credentials())
 
 
 def on_premises_cloud(name: str) -> OnPremisesCloud:
@@ -49,9 +49,9 @@ def on_premises_cloud(name: str) -> OnPremisesCloud:
     return cast(OnPremisesCloud, get(name))
 
 
-def cloud_provider(name: str) -> CloudProvider:
+def get_launcher(name: str) -> Launcher:
     """Return a cloud whose machines are rented."""
-    return cast("CloudProvider", get(name))
+    return cast("Launcher", get(name))
 
 
 @cache
@@ -66,20 +66,20 @@ def get(name: str) -> Cloud:
     if name in ON_PREMISES:
         return import_module(f"jupyter_sky.clouds.{name}").cloud
     if name in MANAGED:
-        return load_class(_SERVICE_CLOUD)(_driver_class(name)())
-    from jupyter_sky.clouds.launches.launcher import CloudProvider
+        return load_class(_SERVICE_CLOUD)(_provider_class(name)())
+    from jupyter_sky.clouds.launches.launcher import Launcher
 
-    return CloudProvider(_driver_class(name)())
+    return Launcher(_provider_class(name)())
 
 
-def _driver_class(name: str) -> type[Provider]:
+def _provider_class(name: str) -> type[Provider]:
     from jupyter_sky.clouds.provider.protocol import Provider
 
     facts = BUILT_IN.get(name) or MANAGED.get(name)
     if facts is None and is_known(name):
         facts = find_provider(name)
-    if facts is not None and facts.driver:
-        facts = load_class(facts.driver)
+    if facts is not None and facts.provider:
+        facts = load_class(facts.provider)
     if facts is None or not issubclass(facts, Provider):
         hint = suggest(name, launchable())
         raise SkyUsageError(
@@ -89,7 +89,7 @@ def _driver_class(name: str) -> type[Provider]:
 
 
 def check(name: str) -> Credentials:
-    """Return whether a cloud can be used; a driver that cannot be imported is told as well."""
+    """Return whether a cloud can be used; a provider that cannot be imported is told as well."""
     try:
         return get(name).check()
     except SkyUsageError as error:
@@ -118,11 +118,11 @@ def external_offers(names: Collection[str]) -> list[Offer]:
 def _list_offers(name: str) -> list[Offer]:
     """Return what a cloud sells; a built-in one is asked once in `LIVE_SECONDS`."""
     if name not in BUILT_IN:
-        return cloud_provider(name).list_offers()
+        return get_launcher(name).list_offers()
     now = time.monotonic()
     asked, offers = _live_offers.get(name, (-LIVE_SECONDS, []))
     if now - asked >= LIVE_SECONDS:
-        offers = cloud_provider(name).list_offers()
+        offers = get_launcher(name).list_offers()
         _live_offers[name] = now, offers
     return offers
 

@@ -167,25 +167,25 @@ class LocalCloud:
         """Return None: this machine takes whatever fits it."""
         return None
 
-    def launch(self, order: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
+    def launch(self, request: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
         """Make the cluster's directory; its processes start with its controller."""
         root = _root()
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         _remove_old_folders(root)
-        directory = root / order.token
+        directory = root / request.token
         try:
             directory.mkdir(mode=0o700, exist_ok=True)
             (directory / "work").mkdir(mode=0o700, exist_ok=True)
             write_private(
                 directory / "machine.json",
                 {
-                    "cluster": order.cluster,
-                    "nodes": order.resources.nodes,
+                    "cluster": request.cluster,
+                    "nodes": request.resources.nodes,
                     "started": time.time(),
-                    "owner": order.owner,
-                    "notebook": order.notebook,
-                    "cpus": order.offer.vcpus if order.resources.cpus else None,
-                    "memory": order.offer.memory if order.resources.memory else None,
+                    "owner": request.owner,
+                    "notebook": request.notebook,
+                    "cpus": request.offer.vcpus if request.resources.cpus else None,
+                    "memory": request.offer.memory if request.resources.memory else None,
                 },
             )
         except OSError as error:

@@ -88,25 +88,25 @@ class SshCloud:
         group = _find_group(resources, offer)
         return sum(run_parallel([partial(_count_free, host) for host in group])) if group else None
 
-    def launch(self, order: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
+    def launch(self, request: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
         """Take a slot for each node, of as many machines as there are, or take none."""
-        records, token = _records(), order.token
+        records, token = _records(), request.token
         record: dict[str, Any] = {
             "cloud": self.name,
-            "region": order.offer.region,
-            "cluster": order.cluster,
+            "region": request.offer.region,
+            "cluster": request.cluster,
             "started": time.time(),
-            "owner": order.owner,
-            "notebook": order.notebook,
-            "cpus": order.offer.vcpus if order.resources.cpus else None,
-            "memory": order.offer.memory if order.resources.memory else None,
+            "owner": request.owner,
+            "notebook": request.notebook,
+            "cpus": request.offer.vcpus if request.resources.cpus else None,
+            "memory": request.offer.memory if request.resources.memory else None,
             "nodes": [],
         }
         record = records.create(token, record)
         note = {name: record[name] for name in ("cluster", "owner", "notebook", "started")}
         taken: list[Slot] = []
         try:
-            for node in _acquire_slots(_matching_hosts(order), order, note):
+            for node in _acquire_slots(_matching_hosts(request), request, note):
                 taken.append(node)
                 record = records.write(token, record | {"nodes": [asdict(each) for each in taken]})
         except BaseException:
@@ -147,7 +147,7 @@ class SshCloud:
         """Say how machines are; of those that do not answer, that nothing else is known."""
         found: list[Machine] = []
         for token in dict.fromkeys(map(_token, ids)):
-            found += [machine for machine in self._describe_order(token) if machine.id in ids]
+            found += [machine for machine in self._describe_request(token) if machine.id in ids]
         return found
 
     def terminate(self, ids: Sequence[str]) -> None:
@@ -171,11 +171,11 @@ class SshCloud:
         found: list[Machine] = []
         for token, __ in _records().list_unfinished():
             found += [
-                machine for machine in self._describe_order(token) if machine.state != "ended"
+                machine for machine in self._describe_request(token) if machine.state != "ended"
             ]
         return found
 
-    def _describe_order(self, token: str) -> list[Machine]:
+    def _describe_request(self, token: str) -> list[Machine]:
         record = _records().read(token)
         nodes, ended = _load_slots(record), record.get("ended")
         if ended is None and nodes:
@@ -308,9 +308,9 @@ def _slot_kind(offer: Offer) -> str:
     return "-".join(words)
 
 
-def _matching_hosts(order: LaunchRequest) -> list[SshHost]:
+def _matching_hosts(request: LaunchRequest) -> list[SshHost]:
     """Return the machines that have slots of the kind ordered."""
-    return _find_group(order.resources, order.offer)
+    return _find_group(request.resources, request.offer)
 
 
 def _find_group(resources: Resources, offer: Offer) -> list[SshHost]:
@@ -318,15 +318,15 @@ def _find_group(resources: Resources, offer: Offer) -> list[SshHost]:
     return next((group for one, group in groups.items() if one.place == offer.place), [])
 
 
-def _acquire_slots(hosts: Sequence[SshHost], order: LaunchRequest, note: Any) -> Iterable[Slot]:
+def _acquire_slots(hosts: Sequence[SshHost], request: LaunchRequest, note: Any) -> Iterable[Slot]:
     """Take slots until there are enough: one of each machine first, all machines at once."""
-    count, rank, refused = order.resources.nodes, 0, list[SkyError]()
+    count, rank, refused = request.resources.nodes, 0, list[SkyError]()
     left = {host: host.slots for host in hosts}
 
     def one(rank: int, host: SshHost) -> Slot | SkyError:
         node = Slot(
             rank,
-            token=f"{order.token}.{host.name}.{host.slots - left[host]}",
+            token=f"{request.token}.{host.name}.{host.slots - left[host]}",
             host=host.name,
             address=_address(host),
             private=host.private or host.host,
@@ -353,17 +353,17 @@ def _acquire_slots(hosts: Sequence[SshHost], order: LaunchRequest, note: Any) ->
             yield replace(outcome, rank=rank)
             rank += 1
     if rank < count:
-        raise _capacity_error(order, rank, refused)
+        raise _capacity_error(request, rank, refused)
 
 
-def _capacity_error(order: LaunchRequest, found: int, refused: Sequence[SkyError]) -> SkyError:
+def _capacity_error(request: LaunchRequest, found: int, refused: Sequence[SkyError]) -> SkyError:
     """Say why there are not enough slots; one machine's own trouble is told as it is."""
-    if len(refused) == 1 and order.resources.nodes == 1:
+    if len(refused) == 1 and request.resources.nodes == 1:
         return refused[0]
     reasons = "; ".join(error.message for error in refused) or "there are no more"
     return SkyNoCapacity(
         _("{nodes} slots of {place} were asked for, {found} could be had: {reasons}").format(
-            nodes=order.resources.nodes, place=order.offer.place, found=found, reasons=reasons
+            nodes=request.resources.nodes, place=request.offer.place, found=found, reasons=reasons
         ),
         hint=_("see %sky check, or take fewer nodes"),
     )

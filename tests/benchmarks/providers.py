@@ -47,7 +47,7 @@ def launchable() -> dict[str, str]:
 
     found = {}
     for name in clouds.launchable():
-        driver = BUILT_IN[name].driver if name in BUILT_IN else ""
+        driver = BUILT_IN[name].provider if name in BUILT_IN else ""
         found[name] = driver.partition(":")[0] or f"jupyter_sky.clouds.{name}"
     return found
 

@@ -29,7 +29,7 @@ from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds import LaunchRequest
 from jupyter_sky.clouds.hyperstack import Hyperstack
 from jupyter_sky.clouds.launches import launch_support
-from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.clouds.launches.launcher import Launcher
 from jupyter_sky.execution.cells.request import with_settings
 from jupyter_sky.execution.clusters import cluster_launch
 from jupyter_sky.execution.functions.images.specs import Nodes, Spec
@@ -182,7 +182,7 @@ def test_pools_keep_the_settings(accounts: None) -> None:
 
 
 def test_spot_if_available_asks_on_demand_when_every_spot_place_has_refused(
-    aws: tuple[Ec2, CloudProvider],
+    aws: tuple[Ec2, Launcher],
 ) -> None:
     account, _ = aws
     numbers = itertools.count()
@@ -405,7 +405,7 @@ def test_the_first_cell_without_an_account_is_told_how_to_get_one(
 def test_what_is_on_sale_is_named_where_it_could_be_launched_with_an_account(
     monkeypatch: pytest.MonkeyPatch, without_driver: None
 ) -> None:
-    """A cloud without a driver sells the cheapest one."""
+    """A cloud without a provider sells the cheapest one."""
     monkeypatch.setattr(placement, "usable_providers", lambda need: ())
     monkeypatch.setattr(preview, "usable_providers", lambda need: ())
     need = Resources.parse(gpus="H100-PCIe")

@@ -13,7 +13,7 @@ from jupyter_sky.clouds.provider.protocol import Provider
 
 
 class AwsAccount(Provider):
-    """Part of a driver that uses boto3."""
+    """Part of a provider that uses boto3."""
 
     login = "aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     policy_use = N_(
@@ -45,7 +45,7 @@ class AwsAccount(Provider):
         return known or super().find_meaning(code, status)
 
 
-# -- Least rights of an IAM user that launches machines: what the driver asks, and no more --------
+# -- Least rights of an IAM user that launches machines: what the provider asks, and no more ------
 #
 # What it has made carries a tag: other machines, disks and groups of the account are out of reach.
 

@@ -51,7 +51,7 @@ SHORTEST_IDLE, LONGEST_IDLE = 60, 7 * 86400
 IDLE_MARGIN = 120
 """Seconds that a cluster waits after the end of its session."""
 LOOK_BACK_SECONDS = 900.0
-"""Clusters of an order are looked for among those made since."""
+"""Clusters of a request are looked for among those made since."""
 _IDLE_TAG = "jupyter-sky-idle"
 """Tag with the minutes after which a session that is not used ends."""
 _SUBNET = "set providers.aws.emr_subnet to a subnet of the region"

@@ -1,7 +1,7 @@
 """Amazon EMR Serverless: sessions of Spark Connect by boto3.
 
-An order is an application of its own with one session. The size of the request is the capacity that
-the application may reach. A session that nobody uses ends by itself, and the application stops a
+A request makes an own application with one session. Its size is the capacity that the application
+may reach. A session that nobody uses ends by itself, and the application stops a
 minute later; neither costs anything then.
 """
 

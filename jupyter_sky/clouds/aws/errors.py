@@ -92,7 +92,12 @@ TABLE: ErrorTable = group_codes(
     ("invalid", "region", "the region has no such image: try another region", "ParameterNotFound"),
     ("invalid", "region", "ask for another size: --disk 100", "InvalidBlockDeviceMapping"),
     ("invalid", "region", "aws ec2 create-default-vpc", "VPCIdNotSpecified"),
-    ("invalid", "zone", "%sky reap ends what is left of the order", "IdempotentParameterMismatch"),
+    (
+        "invalid",
+        "zone",
+        "%sky reap ends what is left of the request",
+        "IdempotentParameterMismatch",
+    ),
     ("invalid", "region", "", "InvalidAMIID.Malformed InvalidParameter InvalidParameterValue"),
     ("invalid", "region", "", "InvalidParameterCombination InvalidRequest InvalidInput"),
     ("invalid", "region", "", "InvalidUserData.Malformed MissingParameter ValidationError"),

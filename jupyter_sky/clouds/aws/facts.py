@@ -18,7 +18,7 @@ class AwsFacts(CloudFacts):
     ['g', 'standard', 'trn']
     """
 
-    driver = "jupyter_sky.clouds.aws.driver:Aws"
+    provider = "jupyter_sky.clouds.aws.provider:Aws"
     name, title, short_title = "aws", "Amazon Web Services", "AWS"
     packages, install = ("boto3", "botocore"), "pip install 'jupyter_sky[aws]'"
     account = N_("an account, and in IAM a user with an access key: https://aws.amazon.com")
@@ -74,7 +74,7 @@ class EmrServerlessFacts(AwsFacts):
     ('aws', (1.0, 60.0))
     """
 
-    driver = "jupyter_sky.clouds.aws.emr_serverless:EmrServerless"
+    provider = "jupyter_sky.clouds.aws.emr_serverless:EmrServerless"
     name, title, short_title = "emr-serverless", "Amazon EMR Serverless", "EMR Serverless"
     host = AwsFacts.name
     permissions = N_(
@@ -97,7 +97,7 @@ class EmrFacts(AwsFacts):
     ('aws', (8, 0, 0))
     """
 
-    driver = "jupyter_sky.clouds.aws.emr:Emr"
+    provider = "jupyter_sky.clouds.aws.emr:Emr"
     name, title, short_title = "emr", "Amazon EMR", "EMR"
     host, first_release = AwsFacts.name, (8, 0, 0)
     permissions = N_(

@@ -20,7 +20,7 @@ class AzureFacts(CloudFacts):
     'Das_v5'
     """
 
-    driver = "jupyter_sky.clouds.azure.driver:Azure"
+    provider = "jupyter_sky.clouds.azure.provider:Azure"
     name, title, short_title = "azure", "Microsoft Azure", "Azure"
     packages, install = ("azure",), "pip install 'jupyter_sky[azure]'"
     account = N_("a subscription: https://portal.azure.com")

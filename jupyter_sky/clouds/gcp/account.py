@@ -12,7 +12,7 @@ from jupyter_sky.clouds.provider.protocol import Provider
 
 
 class GcpAccount(Provider):
-    """Part of a driver that uses Google's SDK."""
+    """Part of a provider that uses Google's SDK."""
 
     login = "gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT"
     policy_use = N_(
@@ -38,7 +38,7 @@ class GcpAccount(Provider):
         return errors.read_error(error)
 
 
-# -- Least rights of an account that launches machines: the permissions that the driver needs -----
+# -- Least rights of an account that launches machines: the permissions that the provider needs ----
 
 PERMISSIONS = (
     "compute.acceleratorTypes.list",

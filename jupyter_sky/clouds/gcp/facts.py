@@ -18,7 +18,7 @@ class GcpFacts(CloudFacts):
     ('n2', 'V100')
     """
 
-    driver = "jupyter_sky.clouds.gcp.driver:Gcp"
+    provider = "jupyter_sky.clouds.gcp.provider:Gcp"
     name, title = "gcp", "Google Cloud"
     packages, install = ("google",), "pip install 'jupyter_sky[gcp]'"
     account = N_(
@@ -70,7 +70,7 @@ class DataprocServerlessFacts(GcpFacts):
     ('gcp', (1.0, 60.0))
     """
 
-    driver = "jupyter_sky.clouds.gcp.dataproc:DataprocServerless"
+    provider = "jupyter_sky.clouds.gcp.dataproc:DataprocServerless"
     name, title, short_title = (
         "dataproc-serverless",
         "Google Cloud Dataproc, serverless",

@@ -100,7 +100,7 @@ def discard(access: GcpClients, request: LaunchRequest) -> None:
     """Delete what a launch that has failed may have created."""
     client = TpuClient(access)
     for number in range(request.resources.nodes):
-        with suppress(Exception):  # whoever sent the order looks for what is left of it
+        with suppress(Exception):  # whoever sent the request looks for what is left of it
             name = instances.machine_name(request.token, number)
             delete(client, request.offer.zone or "", name)
 

@@ -11,7 +11,7 @@ from jupyter_sky.base.translation import N_
 class KubernetesFacts(CloudFacts):
     """Facts of Kubernetes clusters."""
 
-    driver = "jupyter_sky.clouds.kubernetes.driver:Kubernetes"
+    provider = "jupyter_sky.clouds.kubernetes.provider:Kubernetes"
     name, title = "kubernetes", "Kubernetes"
     packages, install = ("kubernetes",), "pip install 'jupyter_sky[kubernetes]'"
     account = N_("a cluster, and a kubeconfig with a context for it")

@@ -96,8 +96,8 @@ class Cloud(Protocol):
         """Say whether the cloud can be used."""
         ...
 
-    def launch(self, order: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
-        """Launch all nodes of an order, or none.
+    def launch(self, request: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
+        """Launch all nodes of a request, or none.
 
         Parameters
         ----------
@@ -159,7 +159,7 @@ class SessionCloud(Protocol):
     """A managed service: its queries run there, its cells on this machine."""
 
     def await_ready(
-        self, order: LaunchRequest, machines: Sequence[Machine], say: StatusCallback
+        self, request: LaunchRequest, machines: Sequence[Machine], say: StatusCallback
     ) -> None:
         """Wait until a session can be used."""
         ...

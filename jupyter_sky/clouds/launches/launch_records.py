@@ -31,14 +31,14 @@ FILE = "machines.json"
 LAUNCH_SECONDS = 900.0
 """A launch by a process that cannot be looked at from here counts as over after so long."""
 KEEP_DAYS = 7.0
-"""Records of orders that ended longer ago are deleted at the next launch."""
+"""Records of requests that ended longer ago are deleted at the next launch."""
 _ROOM = "make room on its disk, or set another folder: SKY_DATA_DIR=..."
 _NO_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
 @contextmanager
 def translate_write_errors(folder: Path) -> Iterator[None]:
-    """Say in a clear error that what is written of an order cannot be written."""
+    """Say in a clear error that what is written of a request cannot be written."""
     try:
         yield
     except (OSError, subprocess.CalledProcessError) as error:
@@ -81,7 +81,7 @@ class LaunchRecords:
         self.root = root
 
     def folder(self, token: str) -> Path:
-        """Return the folder of an order.
+        """Return the folder of a request.
 
         A token may come from a tag, which others can write: it must not lead elsewhere.
         """
@@ -90,14 +90,14 @@ class LaunchRecords:
         return self.root / token
 
     def create(self, token: str, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Note an order that is about to be sent, and by which process; forget old ones."""
+        """Note a request that is about to be sent, and by which process; forget old ones."""
         with translate_write_errors(self.folder(token)):
             self.folder(token).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._remove_old()
         return self.write(token, dict(record) | {"launching": processes.identity()})
 
     def read(self, token: str) -> dict[str, Any]:
-        """Return the note of an order; empty if there is none."""
+        """Return the note of a request; empty if there is none."""
         try:
             return json.loads(_read_text(self.folder(token) / FILE))
         except (OSError, ValueError):
@@ -125,20 +125,20 @@ class LaunchRecords:
         return record
 
     def mark_ended(self, token: str, ended: Mapping[str, Any]) -> None:
-        """Note that the cloud has confirmed the end of all machines of an order.
+        """Note that the cloud has confirmed the end of all machines of a request.
 
-        Where the disk refuses, the order stays unfinished, and the reaper asks the cloud again.
+        Where the disk refuses, the request stays unfinished, and the reaper asks the cloud again.
         """
         if record := self.read(token):
             with suppress(SkyStoreError):
                 self.write(token, record | {"ended": dict(ended)})
 
     def list_unfinished(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield orders whose machines are not known to have ended."""
+        """Yield requests whose machines are not known to have ended."""
         return ((token, record) for token, record in self.list_all() if "ended" not in record)
 
     def list_all(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield all orders that are noted."""
+        """Yield all requests that are noted."""
         for path in sorted(self.root.glob(f"*/{FILE}")):
             if record := self.read(path.parent.name):
                 yield path.parent.name, record
@@ -166,7 +166,7 @@ def _read_cached(path: Path, state: tuple[int, ...]) -> str:
 
 
 def is_launching(record: Mapping[str, Any]) -> bool:
-    """Whether the process that noted an order is still at it."""
+    """Whether the process that noted a request is still at it."""
     at_it, since = record.get("launching"), record.get("started", 0.0)
     return bool(at_it) and processes.is_alive(at_it, seen=since + LAUNCH_SECONDS)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jupyter_sky.base.clouds.cloud_facts import parse_release
 from jupyter_sky.base.clouds.index import BUILT_IN, LOCAL, MANAGED
-from jupyter_sky.base.clouds.register import find_driver_problem, find_facts
+from jupyter_sky.base.clouds.register import find_facts, find_provider_problem
 from jupyter_sky.base.requests.geography import OWN_SPARK, requirement_name, split_requirements
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
@@ -30,7 +30,7 @@ def is_launchable(name: str) -> bool:
 
 
 def is_rented(name: str) -> bool:
-    """Whether machines of a cloud are launched by a driver, mostly for an account."""
+    """Whether machines of a cloud are launched by a provider, mostly for an account."""
     return name not in ON_PREMISES and is_launchable(name)
 
 
@@ -85,7 +85,7 @@ def launch_obstacle(offer: Offer) -> str:
         return ""
     if not is_launchable(offer.cloud):
         words = f"machines of {offer.cloud} cannot be launched from here yet"
-        return find_driver_problem(offer.cloud) or words
+        return find_provider_problem(offer.cloud) or words
     if offer.cloud in ON_PREMISES:
         return ""
     prefix = find_facts(offer.cloud).dedicated_host_prefix

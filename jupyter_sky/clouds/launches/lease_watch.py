@@ -33,9 +33,9 @@ def is_watched(record: Mapping[str, Any]) -> bool:
     return needs_watch(record["cloud"], record["offer"]["instance_type"])
 
 
-def start_watch(order: LaunchRequest) -> None:
-    """Watch the machines of an order in a process of its own, if its cloud needs that."""
-    if needs_watch(order.offer.cloud, order.offer.instance_type):
+def start_watch(request: LaunchRequest) -> None:
+    """Watch the machines of a request in a process of its own, if its cloud needs that."""
+    if needs_watch(request.offer.cloud, request.offer.instance_type):
         start_watch_process()
 
 

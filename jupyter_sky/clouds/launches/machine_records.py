@@ -34,8 +34,8 @@ def update_record(token: str, **values: Any) -> None:
     records.write(token, records.read(token) | values)
 
 
-def has_order_ended(token: str) -> bool:
-    """Whether the machines of an order have ended."""
+def has_request_ended(token: str) -> bool:
+    """Whether the machines of a request have ended."""
     record = launch_records().read(token)
     return not record or "ended" in record
 
@@ -93,13 +93,13 @@ class MachineNotes:
         self._unrecorded = dict[str, list[Machine]]()
 
     def read(self, token: str) -> list[Machine]:
-        """Return the machines that an order is known to have made, up or not."""
+        """Return the machines that a request is known to have made, up or not."""
         if token in self._unrecorded:
             return self._unrecorded[token]
         return [Machine(**machine) for machine in launch_records().read(token).get("machines", ())]
 
     def write(self, token: str, machines: Sequence[Machine]) -> None:
-        """Note the machines of an order; keep them in memory while the disk refuses."""
+        """Note the machines of a request; keep them in memory while the disk refuses."""
         self._unrecorded[token] = list(machines)
         update_record(token, machines=[asdict(machine) for machine in machines])
         del self._unrecorded[token]

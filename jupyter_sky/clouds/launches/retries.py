@@ -34,12 +34,12 @@ class RetryingCaller:
 
     Parameters
     ----------
-    driver
+    provider
         Knows what the cloud's errors mean.
     """
 
-    def __init__(self, driver: Provider) -> None:
-        self.driver, self.name = driver, driver.name
+    def __init__(self, provider: Provider) -> None:
+        self.provider, self.name = provider, provider.name
 
     def __call__(
         self,
@@ -57,7 +57,7 @@ class RetryingCaller:
             except SkyError:
                 raise
             except Exception as error:
-                trouble = self.driver.explain(error)
+                trouble = self.provider.explain(error)
                 if trouble is None:
                     raise
                 if trouble.cause not in TRANSIENT_CAUSES or attempt == MAX_ATTEMPTS - 1:

@@ -11,7 +11,7 @@ from jupyter_sky.base.translation import N_
 class NebiusFacts(CloudFacts):
     """Facts of Nebius."""
 
-    driver = "jupyter_sky.clouds.nebius.driver:Nebius"
+    provider = "jupyter_sky.clouds.nebius.provider:Nebius"
     name, title, billing = "nebius", "Nebius", (1.0, 0.0)
     packages, install = ("nebius",), "pip install 'jupyter_sky[nebius]'"
     console_page = "https://console.nebius.com"

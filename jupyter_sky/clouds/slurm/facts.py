@@ -11,7 +11,7 @@ from jupyter_sky.base.translation import N_
 class SlurmFacts(CloudFacts):
     """Facts of a Slurm cluster."""
 
-    driver = "jupyter_sky.clouds.slurm.driver:Slurm"
+    provider = "jupyter_sky.clouds.slurm.provider:Slurm"
     name, title, note = "slurm", "Slurm", "nodes of your Slurm"
     account = N_("a login on a cluster with Slurm 20.11 or later")
     permissions = N_("to submit jobs to a partition")

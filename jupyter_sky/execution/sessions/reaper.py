@@ -105,9 +105,9 @@ def _reap_cloud(name: str, records: ClusterRecords, everywhere: bool) -> list[Re
             [partial(_terminate, cloud, machine, why) for machine, why in orphans]
         )
         if clouds.is_rented(name):
-            clouds.cloud_provider(name).close_ended_records()
+            clouds.get_launcher(name).close_ended_records()
             if everywhere:
-                left = clouds.cloud_provider(name).delete_unused_resources()
+                left = clouds.get_launcher(name).delete_unused_resources()
                 found += [
                     ReapFinding(name, what, "", _("no machine uses it"), True) for what in left
                 ]

@@ -93,9 +93,9 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
                 words = f"{', '.join(sorted(missing))} in {zone} ended while being made"
                 raise ProviderError(words, code="UNSUPPORTED_OPERATION")
         except Exception as error:
-            # after a lost answer the order is sent again and finds its machines
+            # after a lost answer the request is sent again and finds its machines
             if not self.is_transient(error):
-                with suppress(Exception):  # whoever sent the order looks for what is left of it
+                with suppress(Exception):  # whoever sent the request looks for what is left of it
                     created = [each for _, each in self._read(access, zone, names)]
                     self.on_created(request.token, created)
                 with suppress(Exception):
@@ -261,27 +261,27 @@ def _unused_disks(access: GcpClients, owner: str) -> Iterator[tuple[str, str]]:
             yield zone, disk.name
 
 
-# -- Machines of one order, created in a zone of Compute Engine -----------------------------------
+# -- Machines of one request, created in a zone of Compute Engine ----------------------------------
 
 MAX_FAILED_ATTEMPTS = 20
-"""Failures of one order at one place; each spends an ID of requests."""
+"""Failures of one request at one place; each spends an ID of requests."""
 log = logging.getLogger(__name__)
 _NAMESPACE = uuid.UUID("8b5f7a52-21a6-4bd1-9f0e-5f6ad2a0c3de")
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceLaunch:
-    """Requests of one order in a zone.
+    """Requests of one request in a zone.
 
     Attributes
     ----------
     provider : Provider
-        The driver, which explains its cloud's errors.
+        The provider, which explains its cloud's errors.
     """
 
     provider: Provider
     access: GcpClients
-    order: LaunchRequest
+    request: LaunchRequest
     config: MachineConfig
     zone: str
     stop: Event
@@ -311,8 +311,8 @@ class InstanceLaunch:
     def _insert(self, account: str) -> list[Any]:
         """Ask for all machines at once; return the operations that are under way."""
         bodies = [
-            instances.instance_body(self.order, self.config, self.zone, rank, account)
-            for rank in range(self.order.resources.nodes)
+            instances.instance_body(self.request, self.config, self.zone, rank, account)
+            for rank in range(self.request.resources.nodes)
         ]
         requests = [partial(self._insert_machine, body) for body in bodies]
         # an error that does not pass decides: then no machine is waited for
@@ -322,11 +322,11 @@ class InstanceLaunch:
     def _insert_machine(self, body: Any, _: Event) -> Any | None:
         """Ask for one machine; None when it is there already.
 
-        The id of a request makes it count once, however often it is sent. An order that failed and
+        The id of a request makes it count once, however often it is sent. A request that failed and
         is sent again would only be told of that failure: then it takes the next id.
         """
         for attempt in range(MAX_FAILED_ATTEMPTS):
-            place = f"{self.zone}/{self.order.offer.instance_type}/{self.order.offer.spot}"
+            place = f"{self.zone}/{self.request.offer.instance_type}/{self.request.offer.spot}"
             place += "".join(f"/{each.email}" for each in body.service_accounts)
             request_id = str(uuid.uuid5(_NAMESPACE, f"{body.name}/{place}/{attempt}"))
             asked = {"zone": self.zone, "instance_resource": body, "request_id": request_id}
@@ -353,19 +353,19 @@ class InstanceLaunch:
         return same and found.status in ("PROVISIONING", "STAGING", "RUNNING")
 
 
-def choose_zone(access: GcpClients, order: LaunchRequest) -> str:
-    """Choose a zone of the region that has what is asked; the same order gets the same."""
-    kind, gpu, _ = instances.split_type(order.offer.instance_type)
+def choose_zone(access: GcpClients, request: LaunchRequest) -> str:
+    """Choose a zone of the region that has what is asked; the same request gets the same."""
+    kind, gpu, _ = instances.split_type(request.offer.instance_type)
     if gpu:
         listed = access.list_all_zones("AcceleratorTypes", "accelerator_types", f'name = "{gpu}"')
     else:
         listed = access.list_all_zones("MachineTypes", "machine_types", f'name = "{kind}"')
-    region = order.offer.region
+    region = request.offer.region
     zones = sorted({zone for zone, _ in listed if instances.region_of_zone(zone) == region})
     if not zones:
-        words = f"no zone of {region} has {order.offer.instance_type}"
+        words = f"no zone of {region} has {request.offer.instance_type}"
         raise ProviderError(words, code="notFound")
-    return zones[int(hashlib.sha256(order.token.encode()).hexdigest(), 16) % len(zones)]
+    return zones[int(hashlib.sha256(request.token.encode()).hexdigest(), 16) % len(zones)]
 
 
 # -- The network of our machines on Google Cloud, and who may reach them --------------------------
@@ -378,10 +378,10 @@ LAUNCH_GRACE_SECONDS = 900.0
 
 
 def ensure_network(
-    access: GcpClients, order: LaunchRequest, config: MachineConfig, stop: Event
+    access: GcpClients, request: LaunchRequest, config: MachineConfig, stop: Event
 ) -> None:
-    """Make the network and the rules of an order, those that are missing."""
-    wanted = {rule["name"]: rule for rule in _firewall_rules(order, config)}
+    """Make the network and the rules of a request, those that are missing."""
+    wanted = {rule["name"]: rule for rule in _firewall_rules(request, config)}
     for there in access.call("Firewalls", "list", filter=match_any("name", wanted)):
         wanted.pop(there.name, None)
     if not wanted:  # a network with rules exists
@@ -416,7 +416,7 @@ def list_unused_rules(access: GcpClients, owner: str, alive: Collection[str]) ->
     Parameters
     ----------
     alive
-        Tokens of the orders whose machines have not ended.
+        Tokens of the requests whose machines have not ended.
     """
     old = time.time() - LAUNCH_GRACE_SECONDS
     return [
@@ -440,9 +440,9 @@ def _ensure_network(access: GcpClients, stop: Event) -> None:
     access.await_operations([made], stop)
 
 
-def _firewall_rules(order: LaunchRequest, config: MachineConfig) -> list[dict[str, Any]]:
+def _firewall_rules(request: LaunchRequest, config: MachineConfig) -> list[dict[str, Any]]:
     network, ssh = f"global/networks/{machine.NETWORK}", machine.ssh_rule_name(config)
-    cluster, rules = machine.resource_prefix(order.token), list[dict[str, Any]]()
+    cluster, rules = machine.resource_prefix(request.token), list[dict[str, Any]]()
     if config.ssh_from:
         rules.append(
             {
@@ -454,7 +454,7 @@ def _firewall_rules(order: LaunchRequest, config: MachineConfig) -> list[dict[st
                 "allowed": [{"I_p_protocol": "tcp", "ports": ["22"]}],
             }
         )
-    if order.resources.nodes * order.offer.hosts > 1:
+    if request.resources.nodes * request.offer.hosts > 1:
         noted = {key: config.tags[key] for key in (OWNER, TOKEN)}
         rules.append(
             {
