@@ -10,10 +10,7 @@ from jupyter_sky.clouds.launchers import on_premises_cloud as on_premises_cloud
 from jupyter_sky.clouds.launchers import reachable_names as reachable_names
 from jupyter_sky.clouds.launchers import recorded_names as recorded_names
 from jupyter_sky.clouds.launches.base import Cloud as Cloud
-from jupyter_sky.clouds.launches.base import ControllerHost as ControllerHost
 from jupyter_sky.clouds.launches.base import Credentials as Credentials
-from jupyter_sky.clouds.launches.base import LaunchRequest as LaunchRequest
-from jupyter_sky.clouds.launches.base import Machine as Machine
 from jupyter_sky.clouds.launches.launch_support import ON_PREMISES as ON_PREMISES
 from jupyter_sky.clouds.launches.launch_support import connects_nodes as connects_nodes
 from jupyter_sky.clouds.launches.launch_support import is_rented as is_rented
@@ -28,3 +25,5 @@ from jupyter_sky.clouds.launches.launch_support import power_off_note as power_o
 from jupyter_sky.clouds.launches.launch_support import provider_names as provider_names
 from jupyter_sky.clouds.launches.launch_support import runs_here as runs_here
 from jupyter_sky.clouds.launches.launch_support import stop_obstacle as stop_obstacle
+from jupyter_sky.clouds.provider.values import LaunchRequest as LaunchRequest
+from jupyter_sky.clouds.provider.values import Machine as Machine

@@ -15,11 +15,7 @@ from jupyter_sky.base.errors import SkyError, SkyUsageError, suggest
 from jupyter_sky.base.lazy_names import load_class
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import _
-from jupyter_sky.clouds.launches.base import (
-    Cloud,
-    Credentials,
-    OnPremisesCloud,
-)
+from jupyter_sky.clouds.launches.base import Cloud, Credentials, OnPremisesCloud
 from jupyter_sky.clouds.launches.launch_support import (
     ON_PREMISES,
     is_rented,

@@ -28,7 +28,8 @@ from jupyter_sky.base.requests.quantities import format_vcpus
 from jupyter_sky.base.requests.resources import Amount, Resources
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
-from jupyter_sky.clouds.launches.base import Credentials, LaunchRequest, Machine, Tick, no_tick
+from jupyter_sky.clouds.launches.base import Credentials, Tick, no_tick
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine
 
 PASSED_VARIABLES = (
     "PATH HOME USER LOGNAME SHELL TERM TZ TMPDIR LANG LANGUAGE PYTHONPATH VIRTUAL_ENV JAVA_HOME "

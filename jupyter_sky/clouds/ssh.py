@@ -23,16 +23,10 @@ from jupyter_sky.base.requests.resources import Resources, parse_gpus, parse_usd
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches import journals, ssh_slot
-from jupyter_sky.clouds.launches.base import (
-    Credentials,
-    LaunchRequest,
-    Machine,
-    StatusCallback,
-    Tick,
-    no_tick,
-)
+from jupyter_sky.clouds.launches.base import Credentials, StatusCallback, Tick, no_tick
 from jupyter_sky.clouds.launches.launch_records import LaunchRecords
 from jupyter_sky.clouds.launches.ssh_slot import Slot
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine
 
 
 class SshFacts(CloudFacts):

@@ -47,8 +47,8 @@ def launchable() -> dict[str, str]:
 
     found = {}
     for name in clouds.launchable():
-        driver = BUILT_IN[name].provider if name in BUILT_IN else ""
-        found[name] = driver.partition(":")[0] or f"jupyter_sky.clouds.{name}"
+        facts = BUILT_IN[name]
+        found[name] = facts.provider.partition(":")[0] or facts.__module__
     return found
 
 

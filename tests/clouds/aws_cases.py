@@ -18,8 +18,14 @@ from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.aws.provider import Aws
-from jupyter_sky.clouds.launches.base import TAGS, CloudError, LaunchRequest, Machine, MachineConfig
 from jupyter_sky.clouds.launches.launcher import launch_machines
+from jupyter_sky.clouds.provider.values import (
+    TAGS,
+    CloudError,
+    LaunchRequest,
+    Machine,
+    MachineConfig,
+)
 from tests.conftest import wait_until
 from tests.emulators.ec2 import Ec2
 

@@ -12,8 +12,14 @@ from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.clouds.azure import clients
 from jupyter_sky.clouds.azure.provider import Azure
-from jupyter_sky.clouds.launches.base import TAGS, CloudError, LaunchRequest, Machine, MachineConfig
 from jupyter_sky.clouds.launches.launcher import launch_machines
+from jupyter_sky.clouds.provider.values import (
+    TAGS,
+    CloudError,
+    LaunchRequest,
+    Machine,
+    MachineConfig,
+)
 from tests.emulators.arm import Arm
 
 OWNER, TOKEN = "ada@home 'one'", "train-3f2a91c0"

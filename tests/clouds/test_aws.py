@@ -22,8 +22,8 @@ from jupyter_sky.base.remote import ssh
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.aws.provider import Aws
 from jupyter_sky.clouds.launches import cloud_init
-from jupyter_sky.clouds.launches.base import TAGS, Machine
 from jupyter_sky.clouds.launches.launcher import launch_machines
+from jupyter_sky.clouds.provider.values import TAGS, Machine
 from tests.clouds.aws_cases import (  # noqa: F401 fixtures
     REGION,
     account_fixture,

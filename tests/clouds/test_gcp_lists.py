@@ -11,8 +11,8 @@ import pytest
 
 from jupyter_sky.clouds.gcp import instances as machine
 from jupyter_sky.clouds.gcp.provider import Gcp
-from jupyter_sky.clouds.launches.base import TAGS
 from jupyter_sky.clouds.launches.launcher import launch_machines
+from jupyter_sky.clouds.provider.values import TAGS
 from tests.clouds.gcp_requests import (
     DAY,
     OWNER,

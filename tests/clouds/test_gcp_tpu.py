@@ -16,10 +16,10 @@ from jupyter_sky.clouds import launch_obstacle, power_off_note
 from jupyter_sky.clouds.gcp import instances
 from jupyter_sky.clouds.gcp.provider import Gcp
 from jupyter_sky.clouds.launches import lease_watch
-from jupyter_sky.clouds.launches.base import Machine
 from jupyter_sky.clouds.launches.launcher import launch_machines
 from jupyter_sky.clouds.provider import ProviderError
 from jupyter_sky.clouds.provider.parallel_requests import StopRequested
+from jupyter_sky.clouds.provider.values import Machine
 from jupyter_sky.knowledge.catalog import load
 from tests.clouds.gcp_requests import OWNER, ZONE, create, machine_config, order, trouble_of, until
 from tests.emulators.gce import Compute

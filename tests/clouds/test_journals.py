@@ -19,10 +19,11 @@ from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds import LaunchRequest, get
 from jupyter_sky.clouds.launches import journals
-from jupyter_sky.clouds.launches.base import Machine, is_reached_by_ssh
+from jupyter_sky.clouds.launches.base import is_reached_by_ssh
 from jupyter_sky.clouds.launches.launcher import Launcher
 from jupyter_sky.clouds.launches.machine_records import launch_records
 from jupyter_sky.clouds.launches.ssh_slot import Slot
+from jupyter_sky.clouds.provider.values import Machine
 from jupyter_sky.machines.engines.controller.journal import Journal
 from tests.clouds.gcp_requests import order as gcp_order
 from tests.conftest import wait_until

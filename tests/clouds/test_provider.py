@@ -12,11 +12,12 @@ import pytest
 from jupyter_sky.base.errors import SkyNoCapacity
 from jupyter_sky.base.remote.ssh_address import Address
 from jupyter_sky.base.settings.settings import Sky
-from jupyter_sky.clouds.launches.base import Machine, SshAccessibleCloud
+from jupyter_sky.clouds.launches.base import SshAccessibleCloud
 from jupyter_sky.clouds.launches.launch_records import FILE
 from jupyter_sky.clouds.launches.launcher import Launcher
 from jupyter_sky.clouds.launches.machine_records import launch_records
 from jupyter_sky.clouds.launches.ssh_slot import Slot
+from jupyter_sky.clouds.provider.values import Machine
 from tests.clouds.gcp_requests import order
 from tests.emulators.gce import Compute
 

@@ -13,7 +13,7 @@ from jupyter_sky import clouds
 from jupyter_sky.base.clouds import index, register
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
-from jupyter_sky.clouds.launches.base import LaunchRequest
+from jupyter_sky.clouds.provider.values import LaunchRequest
 from jupyter_sky.machines.provisioner.placement import decide_placement
 from tests.emulators.fleet import Fleet
 from tests.emulators.hosts import USABLE

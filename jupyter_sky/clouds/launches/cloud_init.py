@@ -26,8 +26,8 @@ from jupyter_sky.base.remote.ssh_address import Address
 from jupyter_sky.base.requests.resources import parse_duration
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.launches import machine_lease, machine_script
-from jupyter_sky.clouds.launches.base import TAGS, LaunchRequest, MachineConfig
 from jupyter_sky.clouds.launches.machine_setup import POWER_OFF, MachineSetup
+from jupyter_sky.clouds.provider.values import TAGS, LaunchRequest, MachineConfig
 
 DISK_GIB = 50.0
 """Boot disk where none is asked for: a Deep Learning image alone is about 40."""

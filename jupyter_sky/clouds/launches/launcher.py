@@ -31,15 +31,7 @@ from jupyter_sky.clouds.launches import (
     ssh_slot,
     stopped_machines,
 )
-from jupyter_sky.clouds.launches.base import (
-    Credentials,
-    LaunchRequest,
-    Machine,
-    MachineConfig,
-    StatusCallback,
-    Tick,
-    no_tick,
-)
+from jupyter_sky.clouds.launches.base import Credentials, StatusCallback, Tick, no_tick
 from jupyter_sky.clouds.launches.launch_records import (
     installation_id,
     is_launching,
@@ -64,6 +56,7 @@ from jupyter_sky.clouds.launches.termination import (
     terminate_or_request_shutdown,
 )
 from jupyter_sky.clouds.provider.protocol import Provider
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig
 from jupyter_sky.knowledge.tracker.quotas import AccountQuota
 
 

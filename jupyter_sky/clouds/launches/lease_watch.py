@@ -8,7 +8,7 @@ from typing import Any
 from jupyter_sky.base.clouds.register import find_facts
 from jupyter_sky.base.settings.background_process import start_background_process
 from jupyter_sky.base.settings.settings import Sky
-from jupyter_sky.clouds.launches.base import LaunchRequest
+from jupyter_sky.clouds.provider.values import LaunchRequest
 
 
 def needs_watch(cloud: str, instance_type: str = "") -> bool:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_sky.base.settings.settings import Sky
-from jupyter_sky.clouds.launches.base import Machine
 from jupyter_sky.clouds.launches.launch_records import LaunchRecords
+from jupyter_sky.clouds.provider.values import Machine
 
 VISIBILITY_SECONDS = 60.0
 """A machine that was just launched may not be in the cloud's listings yet."""

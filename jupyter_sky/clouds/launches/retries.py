@@ -17,8 +17,9 @@ from jupyter_sky.base.errors import (
 )
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import _
-from jupyter_sky.clouds.launches.base import CloudError, Tick, no_tick
+from jupyter_sky.clouds.launches.base import Tick, no_tick
 from jupyter_sky.clouds.provider.protocol import TRANSIENT_CAUSES, Provider
+from jupyter_sky.clouds.provider.values import CloudError
 
 MAX_ATTEMPTS = 5
 """Number of times that a request is sent which is throttled, or whose answer is lost."""

@@ -17,11 +17,12 @@ from typing import Any
 from jupyter_sky.base.errors import SkyError, SkyUnreachable
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches import cloud_init, lease_watch, ssh_slot
-from jupyter_sky.clouds.launches.base import Machine, StatusCallback, no_tick
+from jupyter_sky.clouds.launches.base import StatusCallback, no_tick
 from jupyter_sky.clouds.launches.machine_records import launch_records, update_record
 from jupyter_sky.clouds.launches.retries import RetryingCaller
 from jupyter_sky.clouds.launches.ssh_slot import Slot
 from jupyter_sky.clouds.launches.termination import collect_journals
+from jupyter_sky.clouds.provider.values import Machine
 
 STOP_SECONDS = 300.0
 """A machine that is not off so long after its stop was asked for is told as such."""

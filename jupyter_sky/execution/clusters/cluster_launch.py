@@ -124,22 +124,22 @@ class _LaunchAttempt:
     def __init__(
         self,
         records: ClusterRecords,
-        launch_request: LaunchRequest,
+        request: LaunchRequest,
         named: bool,
         callbacks: LaunchCallbacks,
     ) -> None:
-        self.records, self.launch_request, self.callbacks = records, launch_request, callbacks
-        self.row = _new_row(launch_request, named)
+        self.records, self.request, self.callbacks = records, request, callbacks
+        self.row = _new_row(request, named)
         self.machines: list[Machine] = []
-        self._baseline = PendingBaseline(launch_request.resources, launch_request.offer)
+        self._baseline = PendingBaseline(request.resources, request.offer)
 
     def run(self) -> ClusterHandle:
         """Launch the machines and connect to them, or leave nothing behind."""
-        _RUNNING_LAUNCHES.add(self.launch_request.token)
+        _RUNNING_LAUNCHES.add(self.request.token)
         try:
             return self._launch()
         finally:
-            _RUNNING_LAUNCHES.discard(self.launch_request.token)
+            _RUNNING_LAUNCHES.discard(self.request.token)
 
     def _launch(self) -> ClusterHandle:
         renewed = time.monotonic()
@@ -161,7 +161,7 @@ class _LaunchAttempt:
             # before the launch: whatever happens to this process, it is known what to look for
             self.row = reservations.reserve(self.records.store, self.row)
             try:  # interrupts are allowed inside, where what has come up is given back
-                lease = provision(self.launch_request, waiting, self._open_account)
+                lease = provision(self.request, waiting, self._open_account)
             except BaseException:
                 self._close_account()
                 raise
@@ -176,7 +176,7 @@ class _LaunchAttempt:
     def _close_account(self) -> None:
         """Close the account: its machines are gone, also such as were found only afterwards."""
         if not self.machines and clouds.is_rented(self.row.cloud):
-            found = clouds.get_launcher(self.row.cloud).recorded_machines(self.launch_request.token)
+            found = clouds.get_launcher(self.row.cloud).recorded_machines(self.request.token)
             if found:
                 self._billed_row(found)
         self._list_ended()
@@ -275,15 +275,15 @@ def _billing_start(machines: Iterable[Machine]) -> float:
     return min([time.time(), *(machine.started for machine in machines if machine.started)])
 
 
-def _new_row(launch_request: LaunchRequest, named: bool) -> ClusterRow:
+def _new_row(request: LaunchRequest, named: bool) -> ClusterRow:
     """Return the row of a cluster before its launch."""
-    offer, nodes, now = launch_request.offer, launch_request.resources.nodes, time.time()
-    disk, launcher = launch_request.resources.disk, clouds.launcher_name(offer)
-    connection = {"named": named, "token": launch_request.token, "launcher": processes.identity()}
+    offer, nodes, now = request.offer, request.resources.nodes, time.time()
+    disk, launcher = request.resources.disk, clouds.launcher_name(offer)
+    connection = {"named": named, "token": request.token, "launcher": processes.identity()}
     if offer.service == launcher:  # a session has one engine, on this machine
         connection["session_nodes"] = nodes
     return ClusterRow(
-        name=launch_request.cluster,
+        name=request.cluster,
         state="starting",
         cloud=launcher,
         region=offer.region,
@@ -291,13 +291,13 @@ def _new_row(launch_request: LaunchRequest, named: bool) -> ClusterRow:
         spot=offer.spot,
         price=cluster_price(offer.price, offer.cloud, nodes, disk.value if disk else 0.0),
         nodes=1 if offer.service == launcher else nodes * offer.hosts,
-        resources=launch_request.resources.command_line(),
+        resources=request.resources.command_line(),
         offer=asdict(offer),
         machines=[],
         connection=connection,
-        notebook=launch_request.notebook,
+        notebook=request.notebook,
         created=now,
-        idle=launch_request.idle,
+        idle=request.idle,
         price_source=offer.source,
         price_date=offer.date,
         renewed=now,

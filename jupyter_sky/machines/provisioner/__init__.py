@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_sky import clouds
+from jupyter_sky.base.clouds.index import MANAGED
 from jupyter_sky.base.clouds.register import find_facts
 from jupyter_sky.base.errors import (
     SkyCancelled,
@@ -30,8 +31,9 @@ from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import format_duration
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds import Cloud, LaunchRequest, Machine
-from jupyter_sky.clouds.launches.base import SessionCloud, SshAccessibleCloud, is_reached_by_ssh
+from jupyter_sky.clouds.launches.base import SshAccessibleCloud, is_reached_by_ssh
 from jupyter_sky.clouds.launches.launch_records import translate_disk_errors
+from jupyter_sky.clouds.local import LocalCloud, LocalHost
 from jupyter_sky.knowledge import tracker
 from jupyter_sky.knowledge.tracker import Place
 from jupyter_sky.machines.provisioner.interrupts import (
@@ -213,18 +215,20 @@ def _start_controller(
     cloud: Cloud, request: LaunchRequest, machines: list[Machine], report: Report, since: float
 ) -> Path:
     """Start the controller on machines; return its connection file."""
+    is_session = cloud.name in MANAGED
     config = {
         "cluster": request.cluster,
-        "nodes": request.resources.nodes if isinstance(cloud, SessionCloud) else len(machines),
+        "nodes": request.resources.nodes if is_session else len(machines),
         "idle": request.idle,
         "gpus": [request.offer.gpu or "", request.offer.gpu_count],
         "notice_service": _notice_service(request.offer),
     }
-    if isinstance(cloud, SessionCloud):
+    if is_session:
         return _start_beside_session(cloud, request, machines, config, report)
     if is_reached_by_ssh(cloud):
         return _start_over_ssh(cloud, machines, config, report, since)
-    return _start_locally(cloud, machines, config, report)
+    assert isinstance(cloud, LocalCloud)
+    return _start_locally(cloud, cloud.host(machines), machines, config, report)
 
 
 def _notice_service(offer: Offer) -> str:
@@ -248,26 +252,33 @@ def _start_over_ssh(
 
 
 def _start_beside_session(
-    cloud: Any,
+    cloud: Cloud,
     request: LaunchRequest,
     machines: list[Machine],
     config: dict[str, Any],
     report: Report,
 ) -> Path:
     """Start the controller on this machine once a session can be used."""
+    from jupyter_sky.machines.services.service_cloud import ServiceCloud
+
+    assert isinstance(cloud, ServiceCloud)
     cloud.start_keeper(machines)
-    cloud.await_ready(request, machines, lambda __: report("booting", request.offer.service))
+    cloud.await_ready(request, machines, lambda __: report("booting", request.offer.service or ""))
     # its engine is the client of the session: one, whatever the size of the session is
-    path = _start_locally(cloud, machines, config | {"nodes": 1, "gpus": ["", 0]}, report)
+    config = config | {"nodes": 1, "gpus": ["", 0]}
+    path = _start_locally(cloud, cloud.host(machines), machines, config, report)
     cloud.note_started(machines)
     return path
 
 
 def _start_locally(
-    cloud: Any, machines: list[Machine], config: dict[str, Any], report: Report
+    cloud: Cloud,
+    host: LocalHost,
+    machines: list[Machine],
+    config: dict[str, Any],
+    report: Report,
 ) -> Path:
     """Start the controller on this machine; return its connection file."""
-    host = cloud.host(machines)
     with HeldInterrupts():
         host.start("jupyter_sky.machines.engines.controller", config | host.limits)
 

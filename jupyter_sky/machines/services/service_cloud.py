@@ -12,11 +12,12 @@ from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.settings.background_process import start_background_process
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
-from jupyter_sky.clouds.launches.base import LaunchRequest, Machine, StatusCallback, Tick, no_tick
+from jupyter_sky.clouds.launches.base import StatusCallback, Tick, no_tick
 from jupyter_sky.clouds.launches.launcher import Launcher
 from jupyter_sky.clouds.launches.machine_records import launch_records, update_record
 from jupyter_sky.clouds.launches.session_provider import SessionEndpoint, SessionProvider
 from jupyter_sky.clouds.local import LocalHost, end_supervisors
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine
 from jupyter_sky.machines.engines.node.service_orders import ENDPOINT, FOLDER
 
 READY_SECONDS = 900.0
