@@ -55,10 +55,10 @@ class LeaseWatch:
         return wait
 
     def _check_cloud(
-        self, provider: Launcher, records: Mapping[str, Mapping[str, Any]], now: float
+        self, launcher: Launcher, records: Mapping[str, Mapping[str, Any]], now: float
     ) -> None:
-        """Terminate what is over of one cloud's unfinished, given by their tokens."""
-        listed = provider.call(lambda: provider.provider.machines())
+        """Terminate the machines of a cloud that are over; `records` are its launches by token."""
+        listed = launcher.call(lambda: launcher.provider.machines())
         machines = [machine for machine in listed if machine.token in records]
         over = [
             machine.id
@@ -66,10 +66,10 @@ class LeaseWatch:
             if self.is_over(machine, now, bool(records[machine.token].get("stopped")))
         ]
         if over:
-            provider.terminate(over)
+            launcher.terminate(over)
         gone = records.keys() - {machine.token for machine in machines}
         if any(not is_launching(records[token]) for token in gone):
-            provider.close_ended_records()
+            launcher.close_ended_records()
 
     def is_over(self, machine: Machine, now: float, is_stopped: bool = False) -> bool:
         """Whether the lease of a machine is over, or it no longer answers and should."""

@@ -40,7 +40,7 @@ ALWAYS = 1e9
 
 
 @pytest.fixture
-def provider(ec2: Ec2, provider: Aws, monkeypatch: pytest.MonkeyPatch) -> Launcher:
+def launcher(ec2: Ec2, provider: Aws, monkeypatch: pytest.MonkeyPatch) -> Launcher:
     """The account's cloud, as this process has it, which does not wait long between requests."""
     made = Launcher(provider)
     monkeypatch.setattr(clouds, "get", lambda name: made)
@@ -51,7 +51,7 @@ def provider(ec2: Ec2, provider: Aws, monkeypatch: pytest.MonkeyPatch) -> Launch
 
 
 @pytest.fixture
-def known(provider: Launcher, tmp_path: Path) -> Iterator[ClusterRegistry]:
+def known(launcher: Launcher, tmp_path: Path) -> Iterator[ClusterRegistry]:
     """A notebook's clusters."""
     store = Store.open(tmp_path)
     yield ClusterRegistry(store, "a.ipynb", "kernel")
@@ -181,10 +181,10 @@ def test_reaper_settles_a_lost_stop(ec2: Ec2, known: ClusterRegistry, row: Clust
 
 @pytest.mark.parametrize("arrives", [True, False])
 def test_machine_whose_stop_was_lost_is_off_before_it_is_started(
-    ec2: Ec2, known: ClusterRegistry, provider: Launcher, row: ClusterRow, arrives: bool
+    ec2: Ec2, known: ClusterRegistry, launcher: Launcher, row: ClusterRow, arrives: bool
 ) -> None:
     lose_stop(ec2, known, row, arrives)
-    (up,) = provider.start(row.connection["token"])
+    (up,) = launcher.start(row.connection["token"])
     assert up.state == "running" and ec2.machines()[0]["state"] == "running"
     assert stop_phase(row.connection["token"]) == StopPhase.OFF
 
