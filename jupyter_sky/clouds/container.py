@@ -46,7 +46,6 @@ START_SECONDS, COMMAND_SECONDS = 3600.0, 120.0
 """Longest times of a start, which pulls an image, and of any other command."""
 _PROGRAMS = ("podman", "docker")
 _SOCKETS = ("/var/run/docker.sock", "~/.docker/run/docker.sock", "~/.docker/contexts/meta")
-_LIMITS = ("nofile", "nproc")
 _MOST_LIMIT = 1 << 20
 """Limit that podman sets on its own."""
 
@@ -107,8 +106,8 @@ class ContainerProgram:
             return [f'--gpus="device={devices}"'] if gpus else []  # quoted: it is a list of CSV
         words = [f"--timeout={seconds}"]
         words += [f"--device=nvidia.com/gpu={number}" for number in gpus]
-        for limit in _LIMITS:  # podman asks for more than this process may have
-            if (most := _hard_limit(limit)) < _MOST_LIMIT:
+        for limit, most in _hard_limits().items():  # podman asks for more than we may have
+            if most < _MOST_LIMIT:
                 words.append(f"--ulimit={limit}={most}:{most}")
         if Path("/sys/fs/cgroup/unified").is_dir() and shutil.which("runc"):
             words.append("--runtime=runc")  # crun refuses control groups of both versions
@@ -166,19 +165,23 @@ class ContainerProgram:
         raise ProviderError(text, code=REFUSED, status=404 if gone else 0)
 
 
-def _hard_limit(name: str) -> int:
-    """Return the most that podman may ask for of a resource, `_MOST_LIMIT` without a limit.
+def _hard_limits() -> dict[str, int]:
+    """Return the most that podman may ask for of files and processes; `_MOST_LIMIT` if unlimited.
 
-    Of processes it gives itself no more than the kernel has numbers for.
+    Podman gives itself no more processes than the kernel has numbers for.
     """
     import resource  # not on Windows
 
-    most = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[1]
-    found = _MOST_LIMIT if most == resource.RLIM_INFINITY else most
+    kinds = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
+    found = {name: resource.getrlimit(kind)[1] for name, kind in kinds.items()}
+    limits = {
+        name: _MOST_LIMIT if most == resource.RLIM_INFINITY else most
+        for name, most in found.items()
+    }
     with suppress(OSError, ValueError):
-        if name == "nproc":
-            found = min(found, int(Path("/proc/sys/kernel/pid_max").read_text()))
-    return found
+        most = int(Path("/proc/sys/kernel/pid_max").read_text())
+        limits["nproc"] = min(limits["nproc"], most)
+    return limits
 
 
 def _has_docker_host() -> bool:

@@ -161,7 +161,7 @@ def test_description_by_docker_is_read(tmp_path, monkeypatch):
 def test_options_of_a_start_fit_the_program(tmp_path, monkeypatch):
     _programs(tmp_path, monkeypatch, docker="", podman="", runc="")
     limits = {"nofile": 1024, "nproc": 1 << 20}
-    monkeypatch.setattr(container_program, "_hard_limit", limits.get)
+    monkeypatch.setattr(container_program, "_hard_limits", lambda: limits)
     assert ContainerProgram("docker").start_options([1, 2], 60) == ['--gpus="device=1,2"']
     options = ContainerProgram("podman").start_options([1, 2], 60)
     assert options[:3] == ["--timeout=60", "--device=nvidia.com/gpu=1", "--device=nvidia.com/gpu=2"]

@@ -253,37 +253,16 @@ class Emr(EmrFacts, AwsAccount, SessionProvider):
 
 def cluster_arguments(request: LaunchRequest, tags: Mapping[str, str]) -> dict[str, Any]:
     """Return the arguments of RunJobFlow."""
-    offer, nodes = request.offer, request.resources.nodes
-    market = "SPOT" if offer.spot else "ON_DEMAND"
     minutes = idle_minutes(request.idle)
-    groups = [("MASTER", 1), ("CORE", nodes - 1)]
-    instances: dict[str, Any] = {
-        "InstanceGroups": [
-            {
-                "InstanceRole": role,
-                "InstanceType": offer.instance_type,
-                "InstanceCount": count,
-                "Market": market,
-            }
-            for role, count in groups
-            if count
-        ],
-        "KeepJobFlowAliveWhenNoSteps": True,
-        "TerminationProtected": False,
-    }
-    if subnet := Sky.load().provider_setting(AwsFacts.name, "emr_subnet"):
-        instances["Ec2SubnetId"] = subnet
-    elif offer.zone:
-        instances["Placement"] = {"AvailabilityZone": offer.zone}
     every = dict(tags) | {
         "Name": f"jupyter-sky {tags.get(CLUSTER, '')}",
         _IDLE_TAG: f"{minutes}",
     }
     return {
         "Name": fit_name(f"{NAME_PREFIX}{request.token}", 64),
-        "ReleaseLabel": release_label(offer),
+        "ReleaseLabel": release_label(request.offer),
         "Applications": [{"Name": "Spark"}],
-        "Instances": instances,
+        "Instances": _cluster_instances(request.offer, request.resources.nodes),
         "SessionEnabled": True,
         # the session's idle time comes first, whatever the cluster takes for idle
         "AutoTerminationPolicy": {
@@ -294,6 +273,29 @@ def cluster_arguments(request: LaunchRequest, tags: Mapping[str, str]) -> dict[s
         "VisibleToAllUsers": True,
         "Tags": [{"Key": key, "Value": value} for key, value in every.items()],
     }
+
+
+def _cluster_instances(offer: Offer, nodes: int) -> dict[str, Any]:
+    """Return the machines of a cluster: one master, the others its core."""
+    instances: dict[str, Any] = {
+        "InstanceGroups": [
+            {
+                "InstanceRole": role,
+                "InstanceType": offer.instance_type,
+                "InstanceCount": count,
+                "Market": "SPOT" if offer.spot else "ON_DEMAND",
+            }
+            for role, count in (("MASTER", 1), ("CORE", nodes - 1))
+            if count
+        ],
+        "KeepJobFlowAliveWhenNoSteps": True,
+        "TerminationProtected": False,
+    }
+    if subnet := Sky.load().provider_setting(AwsFacts.name, "emr_subnet"):
+        instances["Ec2SubnetId"] = subnet
+    elif offer.zone:
+        instances["Placement"] = {"AvailabilityZone": offer.zone}
+    return instances
 
 
 def release_label(offer: Offer) -> str:
