@@ -31,7 +31,7 @@ def built_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     module = source.replace(NAME, f"{NAME}    has_live_offers = True\n")
     (tmp_path / "built_in_toy.py").write_text(module, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setitem(index.RENTED, "toy", "built_in_toy:Toy")
+    monkeypatch.setitem(index.VENDORS, "toy", "built_in_toy:Toy")
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path / "data"))
     Sky.clear_instance()
     yield

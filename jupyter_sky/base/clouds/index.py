@@ -12,24 +12,24 @@ from jupyter_sky.base.lazy_names import load_class
 
 AWS, GCP, VAST, LOCAL = "aws", "gcp", "vast", "local"
 
-RENTED = {
+VENDORS = {
     AWS: "jupyter_sky.clouds.aws.facts:AwsFacts",
     GCP: "jupyter_sky.clouds.gcp.facts:GcpFacts",
     "azure": "jupyter_sky.clouds.azure.facts:AzureFacts",
     "hyperstack": "jupyter_sky.clouds.hyperstack:Hyperstack",
     "lambda": "jupyter_sky.clouds.lambdalabs:Lambda",
-    "nebius": "jupyter_sky.clouds.nebius.facts:NebiusFacts",
+    "nebius": "jupyter_sky.clouds.nebius.provider:Nebius",
     "runpod": "jupyter_sky.clouds.runpod:RunPod",
     VAST: "jupyter_sky.clouds.vast:Vast",
     "verda": "jupyter_sky.clouds.verda:Verda",
 }
-"""Module and class of the facts of each cloud that rents machines."""
+"""Module and class of the facts of each vendor of machines."""
 ON_PREMISES = {
     LOCAL: "jupyter_sky.clouds.local:LocalFacts",
     "ssh": "jupyter_sky.clouds.ssh:SshFacts",
-    "slurm": "jupyter_sky.clouds.slurm.facts:SlurmFacts",
+    "slurm": "jupyter_sky.clouds.slurm.provider:Slurm",
     "container": "jupyter_sky.clouds.container:Container",
-    "kubernetes": "jupyter_sky.clouds.kubernetes.facts:KubernetesFacts",
+    "kubernetes": "jupyter_sky.clouds.kubernetes.provider:Kubernetes",
 }
 """Module and class of the facts of each cloud of own machines."""
 SERVICES = {
@@ -63,7 +63,7 @@ class FactsIndex(Mapping[str, type[CloudFacts]]):
         return sum(map(len, self._indexes))
 
 
-BUILT_IN = FactsIndex(RENTED, ON_PREMISES)
+BUILT_IN = FactsIndex(VENDORS, ON_PREMISES)
 """Facts of the clouds of this package, by name."""
 MANAGED = FactsIndex(SERVICES)
 """Facts of managed services that can be launched, by name."""

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from jupyter_sky.base.clouds.cloud_facts import API_VERSION, LONGEST_BILLING_UNIT, CloudFacts
-from jupyter_sky.base.clouds.index import BUILT_IN, MANAGED, ON_PREMISES, RENTED
+from jupyter_sky.base.clouds.index import BUILT_IN, MANAGED, ON_PREMISES, VENDORS
 from jupyter_sky.base.errors import SkyUsageError, suggest
 from jupyter_sky.base.translation import _
 
@@ -39,7 +39,7 @@ def known_names() -> tuple[str, ...]:
 
     It reads the entry points: for completion, lists and errors, not for imports.
     """
-    return (*sorted({*RENTED, *_entry_points()}), *ON_PREMISES)
+    return (*sorted({*VENDORS, *_entry_points()}), *ON_PREMISES)
 
 
 def is_known(name: str) -> bool:

@@ -28,7 +28,6 @@ from jupyter_sky.clouds.kubernetes.api import (
     has_account,
     kubeconfig,
 )
-from jupyter_sky.clouds.kubernetes.facts import KubernetesFacts
 from jupyter_sky.clouds.launches.machine_script import (
     DEFAULT_IMAGE,
     SETUP_COMMAND,
@@ -176,7 +175,7 @@ _LOGIN = (
 )
 
 
-class Kubernetes(KubernetesFacts, RestProvider):
+class Kubernetes(RestProvider):
     """Clusters of Kubernetes; an ID is ``context/namespace/pod``.
 
     Examples
@@ -185,6 +184,26 @@ class Kubernetes(KubernetesFacts, RestProvider):
     >>> Kubernetes.explain_refusal(ProviderError(full, code="Forbidden", status=403)).cause
     'quota'
     """
+
+    name, title = "kubernetes", "Kubernetes"
+    packages, install = ("kubernetes",), "pip install 'jupyter_sky[kubernetes]'"
+    account = N_("a cluster, and a kubeconfig with a context for it")
+    permissions = N_(
+        "in a namespace: create, get, list and delete pods, pods/exec, pods/log, list events; list "
+        "nodes and, where it may be allowed, all pods"
+    )
+    note, colour = "pods of clusters of your own", "#326ce5"
+    launchable = on_premises = has_live_offers = only_by_name = runs_images = True
+    settings: ClassVar = {
+        "autoscaled": "Any text where clusters add nodes: all that a node can hold is offered.",
+        "contexts": "Contexts of the kubeconfig to use, with commas; else all.",
+        "image": "Image of pods, with a shell and either sshd, apt or apk.",
+        "namespace": "Namespace of pods; else that of the context.",
+        "node_selector": "Labels of nodes to use, such as pool=batch,disk=ssd.",
+        "price": "USD/h of one vCPU with its memory; 0 where it costs nothing.",
+        "scale_up_seconds": "Seconds that they may wait for one that an autoscaler adds.",
+        "schedule_seconds": "Seconds that pods may wait for a node that has room.",
+    }
 
     api = ""
     login, power_off, unconfigured = _LOGIN, "kill 1", N_("no kubeconfig")

@@ -20,8 +20,8 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.translation import N_
 from jupyter_sky.clouds.launches.rest_provider import RANK, ListedMachine, RestProvider
-from jupyter_sky.clouds.nebius.facts import NebiusFacts
 from jupyter_sky.clouds.provider.classification import ProviderError, group_codes
 from jupyter_sky.clouds.provider.naming import NOTEBOOK, fit_name
 from jupyter_sky.clouds.provider.parallel_requests import StopRequested, pause
@@ -48,7 +48,7 @@ _START_SECONDS, _POLL_SECONDS = 600.0, 1.0
 _LONGEST_LABEL = 63
 
 
-class Nebius(NebiusFacts, RestProvider):
+class Nebius(RestProvider):
     """Nebius as a cloud that rents machines; an ID is that of an instance.
 
     Examples
@@ -56,6 +56,21 @@ class Nebius(NebiusFacts, RestProvider):
     >>> Nebius.find_meaning("not_enough_resources", 0)[0]
     'capacity'
     """
+
+    name, title, billing = "nebius", "Nebius", (1.0, 0.0)
+    packages, install = ("nebius",), "pip install 'jupyter_sky[nebius]'"
+    console_page = "https://console.nebius.com"
+    account = N_("a tenant with a project in each region to use: https://console.nebius.com")
+    permissions = N_("a service account in the group editors, with an authorized key")
+    launchable, has_live_offers, colour = True, True, "#c2255c"
+    power_off_cost, deletes_itself = "disk", False
+    settings: ClassVar = {
+        "endpoint": "Host and port of all services, where they are not those of Nebius.",
+        "image": "Image family of the boot disk.",
+        "launch_seconds": "Seconds from one launch to the next.",
+        "projects": "IDs of the projects to use, with commas; else the first of each region.",
+        "tenant": "ID of the tenant, where the credentials reach several.",
+    }
 
     api = ""
     login = _KEY_FIX
