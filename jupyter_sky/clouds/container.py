@@ -19,8 +19,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import N_, _
 from jupyter_sky.clouds.launches.machine_script import (
@@ -113,7 +114,7 @@ class ContainerProgram:
             words.append("--runtime=runc")  # crun refuses control groups of both versions
         return words
 
-    def inspect(self, *filters: str) -> list[dict[str, Any]]:
+    def inspect(self, *filters: str) -> list[JsonObject]:
         """Return the containers that all filters pass, as both programs describe them."""
         words = [word for each in filters for word in ("--filter", each)]
         ids = self.run("ps", "--all", "--quiet", "--no-trunc", *words).split()
@@ -388,7 +389,7 @@ class Container(RestProvider):
         for each in self._program.inspect(f"label={TOKEN}"):
             yield ListedMachine(self._parse(each), REGION)
 
-    def _parse(self, found: Mapping[str, Any]) -> Machine:
+    def _parse(self, found: JsonMapping) -> Machine:
         state, name = found["State"], found["Name"].lstrip("/")
         status = state["Status"]
         ended = status not in ("running", "paused", *_LEFT)
@@ -414,7 +415,7 @@ class Container(RestProvider):
         return self._program.run("logs", "--tail", "20", id)
 
 
-def read_address(found: Mapping[str, Any]) -> str:
+def read_address(found: JsonMapping) -> str:
     """Return where other containers reach one: on the machine's own network, at the machine.
 
     Examples

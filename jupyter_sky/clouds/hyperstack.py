@@ -12,8 +12,9 @@ import re
 import time
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.base.requests.geography import jurisdiction_of
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import N_
@@ -110,12 +111,12 @@ class Hyperstack(RestProvider):
                 if prices[spot]:
                     yield self._offer(flavor, spot, prices[spot], prices[not spot])
 
-    def _flavors(self, **query: str) -> Iterator[dict[str, Any]]:
+    def _flavors(self, **query: str) -> Iterator[JsonObject]:
         for group in self.call("GET", "/core/flavors", query=query)["data"]:
             yield from group["flavors"]
 
     def _offer(
-        self, flavor: Mapping[str, Any], spot: bool, price: float | None, other: float | None
+        self, flavor: JsonMapping, spot: bool, price: float | None, other: float | None
     ) -> Offer:
         from jupyter_sky.clouds.prices.entries import nominal_memory
         from jupyter_sky.clouds.prices.hyperstack import SPOT, read_gpu
@@ -256,7 +257,7 @@ class Hyperstack(RestProvider):
                 return True
         return False
 
-    def _pages(self, path: str, field: str = "", **query: str) -> Iterator[dict[str, Any]]:
+    def _pages(self, path: str, field: str = "", **query: str) -> Iterator[JsonObject]:
         """Yield the entries of a list, page by page."""
         page = 1
         while True:
@@ -279,13 +280,13 @@ def _environment(owner: str, token: str, region: str) -> str:
     return prefix + fit_name(f"{token}-{region}", _LONGEST_NAME - len(prefix))
 
 
-def _is_old(environment: Mapping[str, Any]) -> bool:
+def _is_old(environment: JsonMapping) -> bool:
     """Whether an environment was created a while ago."""
     made = datetime.fromisoformat(environment["created_at"].rstrip("Z")).replace(tzinfo=UTC)
     return time.time() - made.timestamp() > _YOUNG_SECONDS
 
 
-def _ingress(ssh_from: Collection[str], nodes: int) -> list[dict[str, Any]]:
+def _ingress(ssh_from: Collection[str], nodes: int) -> list[JsonObject]:
     """Return the rules of ingress, as there is none otherwise: SSH, and all between nodes."""
     rules = [(net, {"port_range_min": 22, "port_range_max": 22}) for net in ssh_from]
     rules += [

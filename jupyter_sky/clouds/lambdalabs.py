@@ -8,8 +8,9 @@ powers itself off is billed in full until it is terminated by a request.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import N_
 from jupyter_sky.clouds.launches.rest_provider import (
@@ -161,7 +162,7 @@ class Lambda(RestProvider):
         return removed
 
 
-def _parse_machine(entry: dict[str, Any]) -> Machine:
+def _parse_machine(entry: JsonObject) -> Machine:
     tags = {tag["key"]: tag["value"] for tag in entry.get("tags") or ()}
     status = entry["status"]
     return Lambda.tagged(

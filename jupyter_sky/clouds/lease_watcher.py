@@ -15,9 +15,9 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any
 
 from jupyter_sky.base.errors import SkyError
+from jupyter_sky.base.json_types import JsonMapping
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.store.process_lock import only_process
 from jupyter_sky.clouds import get_launcher
@@ -45,7 +45,7 @@ class LeaseWatch:
     def check(self, now: float) -> float | None:
         """Terminate what is over; return the seconds until the next check, None with none left."""
         wait = None
-        unfinished: dict[str, dict[str, Mapping[str, Any]]] = {}
+        unfinished: dict[str, dict[str, JsonMapping]] = {}
         for token, record in _watched_records():
             wait = min(wait or CHECK_SECONDS, max(record["lease_end"] - now, 0.5))
             unfinished.setdefault(record["cloud"], {})[token] = record
@@ -55,7 +55,7 @@ class LeaseWatch:
         return wait
 
     def _check_cloud(
-        self, launcher: Launcher, records: Mapping[str, Mapping[str, Any]], now: float
+        self, launcher: Launcher, records: Mapping[str, JsonMapping], now: float
     ) -> None:
         """Terminate the machines of a cloud that are over; `records` are its launches by token."""
         listed = launcher.call(lambda: launcher.provider.machines())
@@ -83,7 +83,7 @@ class LeaseWatch:
         return now - self._answered.get(machine.id, now) > SILENT_SECONDS
 
 
-def _watched_records() -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _watched_records() -> Iterator[tuple[str, JsonMapping]]:
     oldest = time.time() - GIVE_UP_SECONDS
     for token, record in launch_records().list_unfinished():
         if is_watched(record) and record["lease_end"] > oldest:

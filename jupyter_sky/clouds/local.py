@@ -21,6 +21,7 @@ from typing import Any
 
 from jupyter_sky.base.clouds.cloud_facts import CloudFacts
 from jupyter_sky.base.errors import SkyClusterLost, SkyNoCapacity, SkyUnreachable
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.remote import processes, supervisor
 from jupyter_sky.base.remote.supervisor import write_private
 from jupyter_sky.base.requests.offers import Offer
@@ -101,7 +102,7 @@ class LocalHost:
         """Whether the supervisor lives."""
         return _is_cluster_running(self.directory)
 
-    def read_end(self) -> dict[str, Any]:
+    def read_end(self) -> JsonObject:
         """Return ``time`` and ``reason`` of the supervisor's end; nothing before."""
         return _read(self.directory / "ended.json")
 
@@ -338,7 +339,7 @@ def _environment(directory: Path) -> dict[str, str]:
     }
 
 
-def _is_supervisor_alive(identity: dict[str, Any]) -> bool:
+def _is_supervisor_alive(identity: JsonObject) -> bool:
     """Whether a supervisor lives on this machine."""
     for child in _child_processes:
         child.poll()  # no zombies
@@ -360,7 +361,7 @@ def _is_cluster_running(directory: Path) -> bool:
     return processes.is_alive(identity, seen)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> JsonObject:
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError):

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
+from jupyter_sky.base.json_types import JsonMapping
 from jupyter_sky.base.requests.geography import jurisdiction_of
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import N_
@@ -108,7 +109,7 @@ class RunPod(RestProvider):
                 if stock["available"] and stock["gpuTypeId"] in kinds:
                     yield from self._offers_of(kinds[stock["gpuTypeId"]], centre["id"])
 
-    def _offers_of(self, kind: Mapping[str, Any], region: str) -> Iterator[Offer]:
+    def _offers_of(self, kind: JsonMapping, region: str) -> Iterator[Offer]:
         from jupyter_sky.clouds.prices.entries import canonical_accelerator, nominal_memory
 
         country = country_of(region)
@@ -181,7 +182,7 @@ class RunPod(RestProvider):
             if tags := read_mark((pod.get("env") or {}).get(_MARK_VARIABLE)):
                 yield self._parse_pod(pod, tags)
 
-    def _parse_pod(self, pod: Mapping[str, Any], tags: Mapping[str, str]) -> ListedMachine:
+    def _parse_pod(self, pod: JsonMapping, tags: Mapping[str, str]) -> ListedMachine:
         status, address = pod["desiredStatus"], pod.get("publicIp") or ""
         port = int((pod.get("portMappings") or {}).get("22") or 0)
         is_outbid = status == "EXITED" and bool(pod.get("interruptible"))
@@ -207,7 +208,7 @@ class RunPod(RestProvider):
 
     # -- the API --------------------------------------------------------------------------------
 
-    def _ask(self, query: str, variables: Mapping[str, Any] | None = None) -> Any:
+    def _ask(self, query: str, variables: JsonMapping | None = None) -> Any:
         """Send a GraphQL request; a refusal comes with HTTP status 200."""
         body = {"query": query, "variables": variables or {}}
         answer = self.client(self.setting("graphql", GRAPHQL)).call("POST", "", body)

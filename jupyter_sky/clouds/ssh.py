@@ -15,6 +15,7 @@ from typing import Any
 from jupyter_sky.base.clouds.cloud_facts import CloudFacts
 from jupyter_sky.base.concurrency import run_parallel
 from jupyter_sky.base.errors import SkyError, SkyNoCapacity, SkyUnreachable, SkyUsageError, suggest
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.remote import ssh
 from jupyter_sky.base.remote.ssh_address import Address
 from jupyter_sky.base.requests.offers import Offer
@@ -85,7 +86,7 @@ class SshCloud:
     def launch(self, request: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
         """Take a slot for each node, of as many machines as there are, or take none."""
         records, token = _records(), request.token
-        record: dict[str, Any] = {
+        record: JsonObject = {
             "cloud": self.name,
             "region": request.offer.region,
             "cluster": request.cluster,
@@ -367,12 +368,12 @@ def _token(identity: str) -> str:
     return identity.rpartition("/")[0]
 
 
-def _load_slots(record: dict[str, Any]) -> list[Slot]:
+def _load_slots(record: JsonObject) -> list[Slot]:
     return [Slot.load(node) for node in record.get("nodes", [])]
 
 
-def _slot_states(nodes: Sequence[Slot]) -> list[dict[str, Any] | None]:
-    def one(node: Slot) -> dict[str, Any] | None:
+def _slot_states(nodes: Sequence[Slot]) -> list[JsonObject | None]:
+    def one(node: Slot) -> JsonObject | None:
         try:
             return ssh_slot.slot_state(node)
         except SkyUnreachable as error:
@@ -381,7 +382,7 @@ def _slot_states(nodes: Sequence[Slot]) -> list[dict[str, Any] | None]:
     return run_parallel([partial(one, node) for node in nodes])
 
 
-def _machine_state(state: dict[str, Any] | None) -> tuple[str, dict[str, Any]]:
+def _machine_state(state: JsonObject | None) -> tuple[str, JsonObject]:
     """Return the state of a machine, and its end or what else is known."""
     if state is None:
         return "running", {}
@@ -391,7 +392,7 @@ def _machine_state(state: dict[str, Any] | None) -> tuple[str, dict[str, Any]]:
 
 
 def _make_machine(
-    token: str, record: dict[str, Any], node: Slot, state: Any, more: dict[str, Any] | None = None
+    token: str, record: JsonObject, node: Slot, state: Any, more: JsonObject | None = None
 ) -> Machine:
     more = more or {}
     return Machine(
@@ -515,7 +516,7 @@ def _parse_host(path: Path, text: str, name: str, table: Any) -> SshHost:
         )
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         raise wrong("is not a name", hint=_("letters, digits, dots and hyphens"))
-    fields: dict[str, Any] = {"name": name}
+    fields: JsonObject = {"name": name}
     for key, value in table.items():
         if key not in _PARSERS:
             raise wrong(f"has no setting {key!r}", key, suggest(key, _PARSERS))
@@ -546,7 +547,7 @@ def _line_number(text: str, name: str, key: str) -> int:
     return start + 1
 
 
-def parse_address(value: Any) -> dict[str, Any]:
+def parse_address(value: Any) -> JsonObject:
     """Return user, host and port of an address; ValueError for what is none."""
     match = _ADDRESS.fullmatch(_parse_text(value))
     port = int(match[3] or 22) if match else 0
@@ -583,7 +584,7 @@ def _parse_true(value: Any) -> bool:
     return value
 
 
-def _parse_gpus(value: Any) -> dict[str, Any]:
+def _parse_gpus(value: Any) -> JsonObject:
     gpu, amount = parse_gpus(_parse_text(value), "gpus")
     count = int(amount.value)
     if amount.at_least or count != amount.value:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.base.requests.geography import jurisdiction_of
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import N_
@@ -84,7 +85,7 @@ class Vast(RestProvider):
                     seen.add(key)
                     yield self._offer(ask, spot)
 
-    def _offer(self, ask: Mapping[str, Any], spot: bool) -> Offer:
+    def _offer(self, ask: JsonMapping, spot: bool) -> Offer:
         from jupyter_sky.clouds.prices.entries import canonical_accelerator, nominal_memory
 
         memory = ask["gpu_ram"] / _MIB
@@ -108,7 +109,7 @@ class Vast(RestProvider):
             jurisdiction=jurisdiction_of(country),
         )
 
-    def _search(self, spot: bool, **limits: Any) -> list[dict[str, Any]]:
+    def _search(self, spot: bool, **limits: Any) -> list[JsonObject]:
         """Return rentable machines of one market, the cheapest first."""
         query = {
             "rentable": {"eq": True},
@@ -176,7 +177,7 @@ class Vast(RestProvider):
                 return
             query = {"after_token": page["next_token"]}
 
-    def _parse_machine(self, entry: Mapping[str, Any], tags: Mapping[str, str]) -> ListedMachine:
+    def _parse_machine(self, entry: JsonMapping, tags: Mapping[str, str]) -> ListedMachine:
         status, spot = entry["actual_status"], bool(entry.get("is_bid"))
         address, port = _ssh_address(entry)
         is_off = status in ("exited", "stopped")
@@ -200,22 +201,22 @@ class Vast(RestProvider):
         self.call("DELETE", f"/api/v0/instances/{id}/")
 
 
-def _country(entry: Mapping[str, Any]) -> str:
+def _country(entry: JsonMapping) -> str:
     """Return the two letters at the end of ``Sweden, SE``; empty where it is not told."""
     last = (entry.get("geolocation") or "").rpartition(",")[2].strip()
     return last if len(last) == 2 and last.isupper() else ""
 
 
-def _type_of(ask: Mapping[str, Any]) -> str:
+def _type_of(ask: JsonMapping) -> str:
     """Return the name of a kind of machine, such as ``2x-RTX-4090``."""
     return f"{ask['num_gpus']}x-{ask['gpu_name'].replace(' ', '-')}"
 
 
-def _price(ask: Mapping[str, Any], spot: bool) -> float:
+def _price(ask: JsonMapping, spot: bool) -> float:
     return float(ask["min_bid"] if spot else ask["dph_total"])
 
 
-def _ssh_address(entry: Mapping[str, Any]) -> tuple[str, int]:
+def _ssh_address(entry: JsonMapping) -> tuple[str, int]:
     """Return where SSH is reached: directly, else by the proxy; port 0 if nowhere yet."""
     direct = (entry.get("ports") or {}).get("22/tcp") or ()
     if direct and entry.get("public_ipaddr"):

@@ -14,6 +14,7 @@ from threading import Event
 from typing import Any, ClassVar
 
 from jupyter_sky.base.clouds.cloud_facts import parse_release
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.aws import errors, schedules
@@ -145,7 +146,7 @@ class Emr(EmrFacts, AwsAccount, SessionProvider):
             answer["AuthTokenExpirationTime"].timestamp(),
         )
 
-    def _session(self, client: Any, cluster: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _session(self, client: Any, cluster: JsonMapping) -> JsonMapping:
         """Return the session of a cluster that takes some; the same token makes it once."""
         tags = _tags(cluster)
         started = client.start_session(
@@ -173,9 +174,9 @@ class Emr(EmrFacts, AwsAccount, SessionProvider):
 
     def _clusters(
         self, client: Any, wanted: Mapping[str, str], since: float = 0.0
-    ) -> list[dict[str, Any]]:
+    ) -> list[JsonObject]:
         """Return the clusters of this package that cost and have some tags."""
-        asked: dict[str, Any] = {"ClusterStates": list(BILLED_STATES)}
+        asked: JsonObject = {"ClusterStates": list(BILLED_STATES)}
         if since:
             asked["CreatedAfter"] = datetime.fromtimestamp(since, UTC)
         pages = client.get_paginator("list_clusters").paginate(**asked)
@@ -192,7 +193,7 @@ class Emr(EmrFacts, AwsAccount, SessionProvider):
         ]
 
     def _machine(
-        self, region: str, cluster: Mapping[str, Any], session: Mapping[str, Any] | None = None
+        self, region: str, cluster: JsonMapping, session: JsonMapping | None = None
     ) -> Machine:
         """Return a cluster as a machine; with its session, if that has ended before it."""
         timeline = cluster["Status"]["Timeline"]
@@ -218,7 +219,7 @@ class Emr(EmrFacts, AwsAccount, SessionProvider):
             reason=reason if state == "ended" else "",
         )
 
-    def _ended_session(self, client: Any, cluster: str) -> Mapping[str, Any] | None:
+    def _ended_session(self, client: Any, cluster: str) -> JsonMapping | None:
         """Return the session of a cluster if it has ended, and none else is there."""
         sessions = client.list_sessions(ClusterId=cluster)["Sessions"]
         if not sessions or any(each["State"] in LIVE_STATES for each in sessions):
@@ -251,7 +252,7 @@ class Emr(EmrFacts, AwsAccount, SessionProvider):
         return []
 
 
-def cluster_arguments(request: LaunchRequest, tags: Mapping[str, str]) -> dict[str, Any]:
+def cluster_arguments(request: LaunchRequest, tags: Mapping[str, str]) -> JsonObject:
     """Return the arguments of RunJobFlow."""
     minutes = idle_minutes(request.idle)
     every = dict(tags) | {
@@ -275,9 +276,9 @@ def cluster_arguments(request: LaunchRequest, tags: Mapping[str, str]) -> dict[s
     }
 
 
-def _cluster_instances(offer: Offer, nodes: int) -> dict[str, Any]:
+def _cluster_instances(offer: Offer, nodes: int) -> JsonObject:
     """Return the machines of a cluster: one master, the others its core."""
-    instances: dict[str, Any] = {
+    instances: JsonObject = {
         "InstanceGroups": [
             {
                 "InstanceRole": role,
@@ -320,7 +321,7 @@ def release_label(offer: Offer) -> str:
     return f"emr-spark-{version}"
 
 
-def _tags(cluster: Mapping[str, Any]) -> dict[str, str]:
+def _tags(cluster: JsonMapping) -> dict[str, str]:
     return {each["Key"]: each["Value"] for each in cluster.get("Tags", ())}
 
 
@@ -330,7 +331,7 @@ def _state(word: str) -> MachineState:
     return "running" if word in RUNNING_STATES else "ended"
 
 
-def _cluster_end(cluster: Mapping[str, Any]) -> str:
+def _cluster_end(cluster: JsonMapping) -> str:
     """Return in words why a cluster has ended, with AWS's code; empty where it says nothing."""
     reason = cluster["Status"].get("StateChangeReason", {})
     return ": ".join(filter(None, (reason.get("Code"), reason.get("Message"))))

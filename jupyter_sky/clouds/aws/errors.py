@@ -7,6 +7,7 @@ import time
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.clouds.provider.classification import (
     ErrorTable,
     Meaning,
@@ -192,7 +193,7 @@ def read_error(error: Exception) -> ProviderError | None:
     return ProviderError(message, code=code, status=status, retry_after=retry_after)
 
 
-def _describe_clock_skew(meta: dict[str, Any]) -> str:
+def _describe_clock_skew(meta: JsonObject) -> str:
     """Return in words how far this machine's clock is from AWS's; empty if it is near."""
     try:
         theirs = parsedate_to_datetime(meta["HTTPHeaders"]["date"]).timestamp()

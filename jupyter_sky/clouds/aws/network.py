@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.clouds.provider.naming import OWNER, TOKEN
 from jupyter_sky.clouds.provider.values import LaunchRequest, MachineConfig
 
@@ -72,7 +73,7 @@ def delete_unused(
     """
     mine = owner_filters(owner)
 
-    def listed(action: str, key: str, *more: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def listed(action: str, key: str, *more: JsonObject) -> Iterator[JsonObject]:
         for page in ec2.get_paginator(action).paginate(Filters=[*more, *mine]):
             yield from page[key]
 
@@ -117,7 +118,7 @@ def _ignore_code(allowed: str, request: Callable[..., Any], **words: Any) -> Non
             raise
 
 
-def _ingress_rules(ssh_from: Collection[str], group: str) -> Iterator[dict[str, Any]]:
+def _ingress_rules(ssh_from: Collection[str], group: str) -> Iterator[JsonObject]:
     """Yield the rules of ingress: SSH, and everything from the machines of the same group."""
     for net in ssh_from:
         nets = (
@@ -131,12 +132,12 @@ def _ingress_rules(ssh_from: Collection[str], group: str) -> Iterator[dict[str, 
 # -- words of EC2 ------------------------------------------------------------------------------
 
 
-def make_filter(name: str, *values: str) -> dict[str, Any]:
+def make_filter(name: str, *values: str) -> JsonObject:
     """Return a filter of a listing."""
     return {"Name": name, "Values": list(values)}
 
 
-def owner_filters(owner: str = "", token: str = "") -> list[dict[str, Any]]:
+def owner_filters(owner: str = "", token: str = "") -> list[JsonObject]:
     """Return filters for what was made by jupyter_sky, for an owner or a request."""
     pairs = [(OWNER, owner), (TOKEN, token)]
     found = [make_filter(f"tag:{name}", value) for name, value in pairs if value]
@@ -151,7 +152,7 @@ def format_tags(words: Mapping[str, str], **more: str) -> list[dict[str, str]]:
     ]
 
 
-def parse_tags(thing: Mapping[str, Any]) -> dict[str, str]:
+def parse_tags(thing: JsonMapping) -> dict[str, str]:
     """Return the tags of something listed."""
     return {each["Key"]: each["Value"] for each in thing.get("Tags", ())}
 

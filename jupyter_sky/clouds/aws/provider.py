@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -18,6 +18,7 @@ from threading import Event
 from typing import Any
 
 from jupyter_sky.base.errors import SkyNoCapacity, SkyUsageError
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.base.requests import accelerators
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import _
@@ -102,9 +103,7 @@ class Aws(AwsFacts, AwsAccount, CatalogProvider):
                 network.delete_security_group(ec2, group)
             raise
 
-    def _run_instances_arguments(
-        self, request: LaunchRequest, config: MachineConfig
-    ) -> dict[str, Any]:
+    def _run_instances_arguments(self, request: LaunchRequest, config: MachineConfig) -> JsonObject:
         """Return the arguments of RunInstances, but for the security group."""
         offer, nodes = request.offer, request.resources.nodes
         # drivers only where the request has GPUs
@@ -146,7 +145,7 @@ class Aws(AwsFacts, AwsAccount, CatalogProvider):
         return image
 
     def _run_instances(
-        self, request: LaunchRequest, arguments: dict[str, Any], stop: Event
+        self, request: LaunchRequest, arguments: JsonObject, stop: Event
     ) -> list[Machine]:
         """Send RunInstances; the first machines of a request are its only ones."""
         region, zone = request.offer.region, request.offer.zone
@@ -251,9 +250,7 @@ class Aws(AwsFacts, AwsAccount, CatalogProvider):
             answer = ec2.get_console_output(InstanceId=name)  # an old type: minutes late
         return answer.get("Output", "")
 
-    def _describe_instances(
-        self, region: str, wanted: Sequence[Mapping[str, Any]]
-    ) -> list[Machine]:
+    def _describe_instances(self, region: str, wanted: Sequence[JsonMapping]) -> list[Machine]:
         pages = self._client("ec2", region).get_paginator("describe_instances")
         return [
             parse_machine(region, instance)
@@ -274,7 +271,7 @@ class Aws(AwsFacts, AwsAccount, CatalogProvider):
         return gone
 
 
-def parse_machine(region: str, instance: Mapping[str, Any]) -> Machine:
+def parse_machine(region: str, instance: JsonMapping) -> Machine:
     """Return a machine as EC2 describes it."""
     words, why = network.parse_tags(instance), instance.get("StateReason", {})
     state = _STATES.get(instance["State"]["Name"], "running")

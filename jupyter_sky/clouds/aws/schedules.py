@@ -8,8 +8,8 @@ import math
 import uuid
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.aws.clients import AwsClients
 from jupyter_sky.clouds.aws.facts import AwsFacts
@@ -26,7 +26,7 @@ def schedule_end(
     request: LaunchRequest,
     config: MachineConfig,
     action: str,
-    arguments: dict[str, Any],
+    arguments: JsonObject,
 ) -> None:
     """Let EventBridge end what a request has made, where the settings name a role for that.
 

@@ -15,6 +15,7 @@ from functools import partial
 from threading import Event
 from typing import Any, ClassVar
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.translation import N_
 from jupyter_sky.clouds.azure import clients, errors, machine_roles, requests
 from jupyter_sky.clouds.azure.clients import AzureClients
@@ -404,7 +405,7 @@ ACTIONS = (
 """Actions of a role; without those of Authorization, Azure's timer and `reap` end machines."""
 
 
-def role_definition(subscription: str = "") -> dict[str, Any]:
+def role_definition(subscription: str = "") -> JsonObject:
     """Return the role, as ``az role definition create`` takes it.
 
     Parameters

@@ -9,14 +9,14 @@ from __future__ import annotations
 import base64
 import math
 import re
-from typing import Any
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.clouds.launches.self_delete import wrap_in_shell
 from jupyter_sky.clouds.provider.naming import fit_name
 from jupyter_sky.clouds.provider.values import LaunchRequest, MachineConfig
 
-Body = dict[str, Any]
+Body = JsonObject
 """JSON of a resource, as the Resource Manager's REST API takes it."""
 CREATED_TAG = "jupyter-sky-made"
 """Tag of a group: unix seconds at which it was made."""

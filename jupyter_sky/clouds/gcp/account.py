@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.translation import N_
 from jupyter_sky.clouds.gcp import clients, errors, service_account
 from jupyter_sky.clouds.provider.classification import ErrorTable, ProviderError
@@ -81,7 +82,7 @@ ACT_AS = "iam.serviceAccounts.actAs"
 """To give machines the service account of the settings."""
 
 
-def role_definition(service_account: str = "") -> dict[str, Any]:
+def role_definition(service_account: str = "") -> JsonObject:
     """Return the role, as ``gcloud iam roles create --file`` takes it.
 
     Parameters

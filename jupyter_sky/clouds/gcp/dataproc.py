@@ -18,6 +18,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.gcp import errors
@@ -211,7 +212,7 @@ class DataprocServerless(DataprocServerlessFacts, GcpAccount, SessionProvider):
         return deleted
 
 
-def session_body(request: LaunchRequest, tags: Mapping[str, str]) -> dict[str, Any]:
+def session_body(request: LaunchRequest, tags: Mapping[str, str]) -> JsonObject:
     """Return a session as the API takes it."""
     offer = request.offer
     known = Sky.load().provider_setting

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.clouds.gcp import service_account
 from jupyter_sky.clouds.provider.naming import fit_name, parse_rank, tagged_machine
 from jupyter_sky.clouds.provider.values import (
@@ -144,7 +145,7 @@ def instance_body(
 
 def _disk(
     request: LaunchRequest, config: MachineConfig, zone: str, machine: str, labels: dict[str, str]
-) -> dict[str, Any]:
+) -> JsonObject:
     kind = "hyperdisk-balanced" if _HYPERDISK_ONLY.match(machine) else "pd-balanced"
     least = DEEP_LEARNING_GIB if select_image(request) == DEEP_LEARNING_IMAGE else 10
     source = {
@@ -156,7 +157,7 @@ def _disk(
     return {"boot": True, "auto_delete": True, "initialize_params": source}
 
 
-def _scheduling(request: LaunchRequest, machine: str) -> dict[str, Any]:
+def _scheduling(request: LaunchRequest, machine: str) -> JsonObject:
     """Return when it ends: at the latest after its lease, deleted by the cloud itself."""
     lease = min(max(math.ceil(request.lease), SHORTEST_SECONDS), LONGEST_SECONDS)
     fixed = machine.partition("-")[0] in _NOT_MIGRATABLE or machine.endswith("-metal")

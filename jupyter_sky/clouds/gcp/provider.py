@@ -16,6 +16,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.requests import accelerators
 from jupyter_sky.clouds.gcp import errors, instances, service_account, tpu, tpu_client
 from jupyter_sky.clouds.gcp import instances as machine
@@ -457,9 +458,9 @@ def _ensure_network(access: GcpClients, stop: Event) -> None:
     access.await_operations([made], stop)
 
 
-def _firewall_rules(request: LaunchRequest, config: MachineConfig) -> list[dict[str, Any]]:
+def _firewall_rules(request: LaunchRequest, config: MachineConfig) -> list[JsonObject]:
     network, ssh = f"global/networks/{machine.NETWORK}", machine.ssh_rule_name(config)
-    cluster, rules = machine.resource_prefix(request.token), list[dict[str, Any]]()
+    cluster, rules = machine.resource_prefix(request.token), list[JsonObject]()
     if config.ssh_from:
         rules.append(
             {

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from jupyter_sky.base.concurrency import run_abandonable, run_parallel
 from jupyter_sky.base.errors import (
@@ -20,6 +19,7 @@ from jupyter_sky.base.errors import (
     SkyStoreError,
     SkyUnreachable,
 )
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.remote.ssh_address import Address
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.settings.settings import Sky
@@ -183,7 +183,7 @@ class Launcher:
             return []
         return self.call(lambda: self.provider.list_ended(token, record["region"], sent))
 
-    def read_recorded_end(self, token: str) -> dict[str, Any]:
+    def read_recorded_end(self, token: str) -> JsonObject:
         """Return ``time`` and ``reason`` of the recorded end of a request; empty without one.
 
         Its reason is ``stopped`` where it was ended from here, and the cloud has confirmed it.
@@ -333,7 +333,7 @@ class Launcher:
         self.delete_unused_resources(regions)
 
 
-def _new_record(request: LaunchRequest) -> dict[str, Any]:
+def _new_record(request: LaunchRequest) -> JsonObject:
     """Return what is noted of a request before it is sent."""
     now = time.time()
     return {
@@ -431,7 +431,7 @@ class MachineStartup:
         self,
         machine: Machine,
         node: Slot,
-        note: dict[str, Any],
+        note: JsonObject,
         host_key: str,
         ended: threading.Event,
     ) -> Slot:

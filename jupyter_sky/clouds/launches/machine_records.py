@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.launches.launch_records import LaunchRecords
 from jupyter_sky.clouds.provider.values import Machine
@@ -40,7 +41,7 @@ def has_request_ended(token: str) -> bool:
     return not record or "ended" in record
 
 
-def record_contains(record: dict[str, Any], ids: Collection[str]) -> bool:
+def record_contains(record: JsonObject, ids: Collection[str]) -> bool:
     """Whether a launch record has one of some machines."""
     return any(machine["id"] in ids for machine in record["machines"])
 

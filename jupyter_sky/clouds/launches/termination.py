@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Any
 
 from jupyter_sky.base.concurrency import run_parallel
 from jupyter_sky.base.errors import SkyError, SkyUnreachable
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches import journals, ssh_slot
 from jupyter_sky.clouds.launches.machine_records import launch_records
@@ -41,7 +41,7 @@ def terminate_confirmed(call: RetryingCaller, ids: Sequence[str]) -> None:
 
 
 def terminate_or_request_shutdown(
-    call: RetryingCaller, ids: Sequence[str], records: dict[str, dict[str, Any]]
+    call: RetryingCaller, ids: Sequence[str], records: dict[str, JsonObject]
 ) -> None:
     """End machines; where the cloud does not let us any more, let them end themselves.
 
@@ -81,7 +81,7 @@ def _shutdown_notice(ids: Sequence[str], told: Sequence[str], ends: float) -> st
     )
 
 
-def collect_journals(records: dict[str, dict[str, Any]], ended: Collection[str]) -> dict[str, str]:
+def collect_journals(records: dict[str, JsonObject], ended: Collection[str]) -> dict[str, str]:
     """Copy the journals of launches in parallel; return in words what of each is missing.
 
     Parameters
@@ -93,7 +93,7 @@ def collect_journals(records: dict[str, dict[str, Any]], ended: Collection[str])
     """
     store = launch_records()
 
-    def one(token: str, record: dict[str, Any]) -> str:
+    def one(token: str, record: JsonObject) -> str:
         try:
             nodes = [Slot.load(node) for node in record.get("nodes", ())[:1]]
         except (AttributeError, KeyError, TypeError, ValueError):
