@@ -87,7 +87,7 @@ def test_wide_usage_does_not_move_the_help_of_a_verb(sky) -> None:
 
 def test_status_imports_nothing_heavy(sky, tmp_path: Path, sky_env: dict[str, str]) -> None:
     heavy = {"IPython", "ipyparallel", "jupyter_client", "numpy", "zmq", "yaml", "requests"}
-    heavy |= {"http.client", "importlib.metadata", "jupyter_sky.clouds.aws.driver"}
+    heavy |= {"http.client", "importlib.metadata", "jupyter_sky.clouds.aws.provider"}
     code = (
         "import sys; from jupyter_sky.cli import main; code = main(['status']);"
         f"print(code, sorted({heavy!r} & set(sys.modules)))"

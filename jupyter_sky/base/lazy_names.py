@@ -26,6 +26,13 @@ def read_stub(file: str) -> dict[str, tuple[str, str]]:
     }
 
 
+@cache
+def load_class(path: str) -> Any:
+    """Return a class by ``module:name``, also of a hall above the caller's."""
+    module, __, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
 def attach(
     package: str, file: str, hidden: Collection[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

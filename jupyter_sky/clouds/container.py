@@ -19,9 +19,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from jupyter_sky.base.clouds.on_premises_facts import ContainerFacts
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import N_, _
 from jupyter_sky.clouds.launches.machine_script import (
@@ -47,7 +47,6 @@ START_SECONDS, COMMAND_SECONDS = 3600.0, 120.0
 """Longest times of a start, which pulls an image, and of any other command."""
 _PROGRAMS = ("podman", "docker")
 _SOCKETS = ("/var/run/docker.sock", "~/.docker/run/docker.sock", "~/.docker/contexts/meta")
-_LIMITS = ("nofile", "nproc")
 _MOST_LIMIT = 1 << 20
 """Limit that podman sets on its own."""
 
@@ -108,14 +107,14 @@ class ContainerProgram:
             return [f'--gpus="device={devices}"'] if gpus else []  # quoted: it is a list of CSV
         words = [f"--timeout={seconds}"]
         words += [f"--device=nvidia.com/gpu={number}" for number in gpus]
-        for limit in _LIMITS:  # podman asks for more than this process may have
-            if (most := _hard_limit(limit)) < _MOST_LIMIT:
+        for limit, most in _hard_limits().items():  # podman asks for more than we may have
+            if most < _MOST_LIMIT:
                 words.append(f"--ulimit={limit}={most}:{most}")
         if Path("/sys/fs/cgroup/unified").is_dir() and shutil.which("runc"):
             words.append("--runtime=runc")  # crun refuses control groups of both versions
         return words
 
-    def inspect(self, *filters: str) -> list[dict[str, Any]]:
+    def inspect(self, *filters: str) -> list[JsonObject]:
         """Return the containers that all filters pass, as both programs describe them."""
         words = [word for each in filters for word in ("--filter", each)]
         ids = self.run("ps", "--all", "--quiet", "--no-trunc", *words).split()
@@ -167,19 +166,23 @@ class ContainerProgram:
         raise ProviderError(text, code=REFUSED, status=404 if gone else 0)
 
 
-def _hard_limit(name: str) -> int:
-    """Return the most that podman may ask for of a resource, `_MOST_LIMIT` without a limit.
+def _hard_limits() -> dict[str, int]:
+    """Return the most that podman may ask for of files and processes; `_MOST_LIMIT` if unlimited.
 
-    Of processes it gives itself no more than the kernel has numbers for.
+    Podman gives itself no more processes than the kernel has numbers for.
     """
     import resource  # not on Windows
 
-    most = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[1]
-    found = _MOST_LIMIT if most == resource.RLIM_INFINITY else most
+    kinds = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
+    found = {name: resource.getrlimit(kind)[1] for name, kind in kinds.items()}
+    limits = {
+        name: _MOST_LIMIT if most == resource.RLIM_INFINITY else most
+        for name, most in found.items()
+    }
     with suppress(OSError, ValueError):
-        if name == "nproc":
-            found = min(found, int(Path("/proc/sys/kernel/pid_max").read_text()))
-    return found
+        most = int(Path("/proc/sys/kernel/pid_max").read_text())
+        limits["nproc"] = min(limits["nproc"], most)
+    return limits
 
 
 def _has_docker_host() -> bool:
@@ -202,7 +205,7 @@ _IMAGE = "name another one: --image, or the setting providers.container.image"
 _LEFT = ("created", "configured", "initialized", "restarting")
 
 
-class Container(ContainerFacts, RestProvider):
+class Container(RestProvider):
     """Podman or Docker as a cloud of slices of this machine; an ID is the name of a container.
 
     Examples
@@ -211,6 +214,15 @@ class Container(ContainerFacts, RestProvider):
     >>> Container.explain_refusal(gone).cause
     'invalid'
     """
+
+    name, title, short_title = "container", "Containers on this machine", "Containers"
+    note, colour = "containers on this machine, free", "#495057"
+    launchable = on_premises = has_live_offers = only_by_name = runs_images = True
+    settings: ClassVar = {
+        "image": "Image of containers, with a shell and either sshd, apt or apk.",
+        "options": "Further options of 'podman run', such as -v /data:/data:ro.",
+        "program": "podman or docker, or its path; the first that is installed.",
+    }
 
     api = ""
     login, power_off = _INSTALL, "kill 1"
@@ -377,7 +389,7 @@ class Container(ContainerFacts, RestProvider):
         for each in self._program.inspect(f"label={TOKEN}"):
             yield ListedMachine(self._parse(each), REGION)
 
-    def _parse(self, found: Mapping[str, Any]) -> Machine:
+    def _parse(self, found: JsonMapping) -> Machine:
         state, name = found["State"], found["Name"].lstrip("/")
         status = state["Status"]
         ended = status not in ("running", "paused", *_LEFT)
@@ -403,7 +415,7 @@ class Container(ContainerFacts, RestProvider):
         return self._program.run("logs", "--tail", "20", id)
 
 
-def read_address(found: Mapping[str, Any]) -> str:
+def read_address(found: JsonMapping) -> str:
     """Return where other containers reach one: on the machine's own network, at the machine.
 
     Examples

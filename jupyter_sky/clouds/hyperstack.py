@@ -12,11 +12,12 @@ import re
 import time
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from jupyter_sky.base.clouds.facts import HyperstackFacts
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.base.requests.geography import jurisdiction_of
 from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.translation import N_
 from jupyter_sky.clouds.launches.rest_provider import RANK, ListedMachine, RestProvider
 from jupyter_sky.clouds.provider.classification import ProviderError, Refinement, group_codes
 from jupyter_sky.clouds.provider.naming import NOTEBOOK, fit_name
@@ -40,7 +41,7 @@ _YOUNG_SECONDS = 900.0
 _DELETION_SECONDS, _POLL_SECONDS = 30.0, 1.0
 
 
-class Hyperstack(HyperstackFacts, RestProvider):
+class Hyperstack(RestProvider):
     """Hyperstack as a cloud that rents machines; an ID is that of its API.
 
     Examples
@@ -49,6 +50,17 @@ class Hyperstack(HyperstackFacts, RestProvider):
     >>> Hyperstack.explain_refusal(poor).cause
     'quota'
     """
+
+    name, title, billing = "hyperstack", "Hyperstack", (60.0, 60.0)
+    console_page = "https://console.hyperstack.cloud/virtual-machines"
+    account = N_("an account with credit: https://console.hyperstack.cloud")
+    permissions = N_("an API key, which may do all")
+    launchable, has_live_offers, power_off_cost, colour = True, True, "full", "#2b8a3e"
+    settings: ClassVar = {
+        "endpoint": "Address of the API, where it is not that of Hyperstack.",
+        "image": "Image of the machines; the newest Ubuntu, with CUDA where there are GPUs.",
+        "launch_seconds": "Seconds from one launch to the next.",
+    }
 
     api = "https://infrahub-api.nexgencloud.com/v1"
     error_code = "error_reason"
@@ -99,12 +111,12 @@ class Hyperstack(HyperstackFacts, RestProvider):
                 if prices[spot]:
                     yield self._offer(flavor, spot, prices[spot], prices[not spot])
 
-    def _flavors(self, **query: str) -> Iterator[dict[str, Any]]:
+    def _flavors(self, **query: str) -> Iterator[JsonObject]:
         for group in self.call("GET", "/core/flavors", query=query)["data"]:
             yield from group["flavors"]
 
     def _offer(
-        self, flavor: Mapping[str, Any], spot: bool, price: float | None, other: float | None
+        self, flavor: JsonMapping, spot: bool, price: float | None, other: float | None
     ) -> Offer:
         from jupyter_sky.clouds.prices.entries import nominal_memory
         from jupyter_sky.clouds.prices.hyperstack import SPOT, read_gpu
@@ -245,7 +257,7 @@ class Hyperstack(HyperstackFacts, RestProvider):
                 return True
         return False
 
-    def _pages(self, path: str, field: str = "", **query: str) -> Iterator[dict[str, Any]]:
+    def _pages(self, path: str, field: str = "", **query: str) -> Iterator[JsonObject]:
         """Yield the entries of a list, page by page."""
         page = 1
         while True:
@@ -268,13 +280,13 @@ def _environment(owner: str, token: str, region: str) -> str:
     return prefix + fit_name(f"{token}-{region}", _LONGEST_NAME - len(prefix))
 
 
-def _is_old(environment: Mapping[str, Any]) -> bool:
+def _is_old(environment: JsonMapping) -> bool:
     """Whether an environment was created a while ago."""
     made = datetime.fromisoformat(environment["created_at"].rstrip("Z")).replace(tzinfo=UTC)
     return time.time() - made.timestamp() > _YOUNG_SECONDS
 
 
-def _ingress(ssh_from: Collection[str], nodes: int) -> list[dict[str, Any]]:
+def _ingress(ssh_from: Collection[str], nodes: int) -> list[JsonObject]:
     """Return the rules of ingress, as there is none otherwise: SSH, and all between nodes."""
     rules = [(net, {"port_range_min": 22, "port_range_max": 22}) for net in ssh_from]
     rules += [

@@ -8,10 +8,11 @@ powers itself off is billed in full until it is terminated by a request.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from jupyter_sky.base.clouds.facts import LambdaFacts
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.translation import N_
 from jupyter_sky.clouds.launches.rest_provider import (
     RANK,
     ListedMachine,
@@ -29,7 +30,7 @@ _ENDED = ("preempted", "terminating", "terminated")
 _KEY_FIX = "create a key at https://cloud.lambda.ai/api-keys and set LAMBDA_API_KEY"
 
 
-class Lambda(LambdaFacts, RestProvider):
+class Lambda(RestProvider):
     """Lambda as a cloud that rents machines; an ID is that of its API.
 
     Examples
@@ -37,6 +38,18 @@ class Lambda(LambdaFacts, RestProvider):
     >>> Lambda.find_meaning("global/quota-exceeded", 400)[0]
     'quota'
     """
+
+    name, title, billing = "lambda", "Lambda", (60.0, 60.0)
+    console_page = "https://cloud.lambda.ai/instances"
+    account = N_("an account with a payment method: https://lambda.ai")
+    permissions = N_("an API key, which may do all")
+    launchable, has_live_offers, power_off_cost, colour = True, True, "full", "#5f3dc4"
+    price_source = "lambdalabs:LambdaPrices"
+    form_factors: ClassVar = {"^gpu_8x_a100": "SXM", "^gpu_[124]x_a100$": "PCIe"}
+    settings: ClassVar = {
+        "endpoint": "Address of the API, where it is not that of Lambda.",
+        "launch_seconds": "Seconds from one launch to the next; the API takes one in 12.",
+    }
 
     api, launch_seconds = "https://cloud.lambda.ai/api/v1", 12.0
     error_code, error_message = "error.code", "error.message"
@@ -149,7 +162,7 @@ class Lambda(LambdaFacts, RestProvider):
         return removed
 
 
-def _parse_machine(entry: dict[str, Any]) -> Machine:
+def _parse_machine(entry: JsonObject) -> Machine:
     tags = {tag["key"]: tag["value"] for tag in entry.get("tags") or ()}
     status = entry["status"]
     return Lambda.tagged(

@@ -15,14 +15,14 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any
 
 from jupyter_sky.base.errors import SkyError
+from jupyter_sky.base.json_types import JsonMapping
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.store.process_lock import only_process
-from jupyter_sky.clouds import cloud_provider
+from jupyter_sky.clouds import get_launcher
 from jupyter_sky.clouds.launches.launch_records import is_launching
-from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.clouds.launches.launcher import Launcher
 from jupyter_sky.clouds.launches.lease_watch import is_watched
 from jupyter_sky.clouds.launches.machine_records import launch_records
 from jupyter_sky.clouds.provider.values import Machine
@@ -45,20 +45,20 @@ class LeaseWatch:
     def check(self, now: float) -> float | None:
         """Terminate what is over; return the seconds until the next check, None with none left."""
         wait = None
-        orders: dict[str, dict[str, Mapping[str, Any]]] = {}
+        unfinished: dict[str, dict[str, JsonMapping]] = {}
         for token, record in _watched_records():
             wait = min(wait or CHECK_SECONDS, max(record["lease_end"] - now, 0.5))
-            orders.setdefault(record["cloud"], {})[token] = record
-        for cloud, records in orders.items():
+            unfinished.setdefault(record["cloud"], {})[token] = record
+        for cloud, records in unfinished.items():
             with suppress(SkyError):  # it is asked again
-                self._check_cloud(cloud_provider(cloud), records, now)
+                self._check_cloud(get_launcher(cloud), records, now)
         return wait
 
     def _check_cloud(
-        self, provider: CloudProvider, records: Mapping[str, Mapping[str, Any]], now: float
+        self, launcher: Launcher, records: Mapping[str, JsonMapping], now: float
     ) -> None:
-        """Terminate what is over of one cloud's orders, given by their tokens."""
-        listed = provider.call(lambda: provider.driver.machines())
+        """Terminate the machines of a cloud that are over; `records` are its launches by token."""
+        listed = launcher.call(lambda: launcher.provider.machines())
         machines = [machine for machine in listed if machine.token in records]
         over = [
             machine.id
@@ -66,10 +66,10 @@ class LeaseWatch:
             if self.is_over(machine, now, bool(records[machine.token].get("stopped")))
         ]
         if over:
-            provider.terminate(over)
+            launcher.terminate(over)
         gone = records.keys() - {machine.token for machine in machines}
         if any(not is_launching(records[token]) for token in gone):
-            provider.close_ended_records()
+            launcher.close_ended_records()
 
     def is_over(self, machine: Machine, now: float, is_stopped: bool = False) -> bool:
         """Whether the lease of a machine is over, or it no longer answers and should."""
@@ -83,7 +83,7 @@ class LeaseWatch:
         return now - self._answered.get(machine.id, now) > SILENT_SECONDS
 
 
-def _watched_records() -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _watched_records() -> Iterator[tuple[str, JsonMapping]]:
     oldest = time.time() - GIVE_UP_SECONDS
     for token, record in launch_records().list_unfinished():
         if is_watched(record) and record["lease_end"] > oldest:

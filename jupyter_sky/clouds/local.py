@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jupyter_sky.base.clouds.cloud_facts import CloudFacts
 from jupyter_sky.base.errors import SkyClusterLost, SkyNoCapacity, SkyUnreachable
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.remote import processes, supervisor
 from jupyter_sky.base.remote.supervisor import write_private
 from jupyter_sky.base.requests.offers import Offer
@@ -27,7 +29,8 @@ from jupyter_sky.base.requests.quantities import format_vcpus
 from jupyter_sky.base.requests.resources import Amount, Resources
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
-from jupyter_sky.clouds.launches.base import Credentials, LaunchRequest, Machine, Tick, no_tick
+from jupyter_sky.clouds.launches.base import Credentials, Tick, no_tick
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine
 
 PASSED_VARIABLES = (
     "PATH HOME USER LOGNAME SHELL TERM TZ TMPDIR LANG LANGUAGE PYTHONPATH VIRTUAL_ENV JAVA_HOME "
@@ -99,7 +102,7 @@ class LocalHost:
         """Whether the supervisor lives."""
         return _is_cluster_running(self.directory)
 
-    def read_end(self) -> dict[str, Any]:
+    def read_end(self) -> JsonObject:
         """Return ``time`` and ``reason`` of the supervisor's end; nothing before."""
         return _read(self.directory / "ended.json")
 
@@ -114,6 +117,14 @@ class LocalHost:
                 )
             time.sleep(0.02)
         return path
+
+
+class LocalFacts(CloudFacts):
+    """Facts of this machine as a cloud."""
+
+    name, title, colour = "local", "This machine", "#808080"
+    note = "this machine, free"
+    launchable = on_premises = True
 
 
 class LocalCloud:
@@ -158,25 +169,25 @@ class LocalCloud:
         """Return None: this machine takes whatever fits it."""
         return None
 
-    def launch(self, order: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
+    def launch(self, request: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
         """Make the cluster's directory; its processes start with its controller."""
         root = _root()
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         _remove_old_folders(root)
-        directory = root / order.token
+        directory = root / request.token
         try:
             directory.mkdir(mode=0o700, exist_ok=True)
             (directory / "work").mkdir(mode=0o700, exist_ok=True)
             write_private(
                 directory / "machine.json",
                 {
-                    "cluster": order.cluster,
-                    "nodes": order.resources.nodes,
+                    "cluster": request.cluster,
+                    "nodes": request.resources.nodes,
                     "started": time.time(),
-                    "owner": order.owner,
-                    "notebook": order.notebook,
-                    "cpus": order.offer.vcpus if order.resources.cpus else None,
-                    "memory": order.offer.memory if order.resources.memory else None,
+                    "owner": request.owner,
+                    "notebook": request.notebook,
+                    "cpus": request.offer.vcpus if request.resources.cpus else None,
+                    "memory": request.offer.memory if request.resources.memory else None,
                 },
             )
         except OSError as error:
@@ -328,7 +339,7 @@ def _environment(directory: Path) -> dict[str, str]:
     }
 
 
-def _is_supervisor_alive(identity: dict[str, Any]) -> bool:
+def _is_supervisor_alive(identity: JsonObject) -> bool:
     """Whether a supervisor lives on this machine."""
     for child in _child_processes:
         child.poll()  # no zombies
@@ -350,7 +361,7 @@ def _is_cluster_running(directory: Path) -> bool:
     return processes.is_alive(identity, seen)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> JsonObject:
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError):

@@ -13,9 +13,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from jupyter_sky.base.clouds.facts import RunPodFacts
+from jupyter_sky.base.json_types import JsonMapping
 from jupyter_sky.base.requests.geography import jurisdiction_of
 from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.translation import N_
 from jupyter_sky.clouds.launches.machine_script import SETUP_COMMAND, SETUP_VARIABLE, pack_script
 from jupyter_sky.clouds.launches.rest_provider import (
     RANK,
@@ -46,7 +47,7 @@ _RENT = {
 }
 
 
-class RunPod(RunPodFacts, RestProvider):
+class RunPod(RestProvider):
     """RunPod as a cloud that rents machines; an ID is that of a pod.
 
     Examples
@@ -55,6 +56,19 @@ class RunPod(RunPodFacts, RestProvider):
     >>> RunPod.explain_refusal(gone).cause
     'capacity'
     """
+
+    name, title, billing = "runpod", "RunPod", (1.0, 0.0)
+    console_page = "https://console.runpod.io/pods"
+    account = N_("an account with credit: https://console.runpod.io")
+    permissions = N_("an API key that may read and write REST and GraphQL")
+    launchable, has_live_offers, power_off_cost, colour = True, True, "disk", "#7048e8"
+    runs_images = True
+    settings: ClassVar = {
+        "endpoint": "Address of the REST API, where it is not that of RunPod.",
+        "graphql": "Address of the GraphQL API, where it is not that of RunPod.",
+        "image": "Image of the pods, with a shell and either sshd or apt.",
+        "launch_seconds": "Seconds from one launch to the next.",
+    }
 
     api = "https://rest.runpod.io/v1"
     error_code, error_message = "code", "error"
@@ -95,7 +109,7 @@ class RunPod(RunPodFacts, RestProvider):
                 if stock["available"] and stock["gpuTypeId"] in kinds:
                     yield from self._offers_of(kinds[stock["gpuTypeId"]], centre["id"])
 
-    def _offers_of(self, kind: Mapping[str, Any], region: str) -> Iterator[Offer]:
+    def _offers_of(self, kind: JsonMapping, region: str) -> Iterator[Offer]:
         from jupyter_sky.clouds.prices.entries import canonical_accelerator, nominal_memory
 
         country = country_of(region)
@@ -168,7 +182,7 @@ class RunPod(RunPodFacts, RestProvider):
             if tags := read_mark((pod.get("env") or {}).get(_MARK_VARIABLE)):
                 yield self._parse_pod(pod, tags)
 
-    def _parse_pod(self, pod: Mapping[str, Any], tags: Mapping[str, str]) -> ListedMachine:
+    def _parse_pod(self, pod: JsonMapping, tags: Mapping[str, str]) -> ListedMachine:
         status, address = pod["desiredStatus"], pod.get("publicIp") or ""
         port = int((pod.get("portMappings") or {}).get("22") or 0)
         is_outbid = status == "EXITED" and bool(pod.get("interruptible"))
@@ -194,7 +208,7 @@ class RunPod(RunPodFacts, RestProvider):
 
     # -- the API --------------------------------------------------------------------------------
 
-    def _ask(self, query: str, variables: Mapping[str, Any] | None = None) -> Any:
+    def _ask(self, query: str, variables: JsonMapping | None = None) -> Any:
         """Send a GraphQL request; a refusal comes with HTTP status 200."""
         body = {"query": query, "variables": variables or {}}
         answer = self.client(self.setting("graphql", GRAPHQL)).call("POST", "", body)

@@ -12,8 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jupyter_sky.base.clouds.cloud_facts import CloudFacts
 from jupyter_sky.base.concurrency import run_parallel
 from jupyter_sky.base.errors import SkyError, SkyNoCapacity, SkyUnreachable, SkyUsageError, suggest
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.remote import ssh
 from jupyter_sky.base.remote.ssh_address import Address
 from jupyter_sky.base.requests.offers import Offer
@@ -22,16 +24,17 @@ from jupyter_sky.base.requests.resources import Resources, parse_gpus, parse_usd
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches import journals, ssh_slot
-from jupyter_sky.clouds.launches.base import (
-    Credentials,
-    LaunchRequest,
-    Machine,
-    StatusCallback,
-    Tick,
-    no_tick,
-)
+from jupyter_sky.clouds.launches.base import Credentials, StatusCallback, Tick, no_tick
 from jupyter_sky.clouds.launches.launch_records import LaunchRecords
 from jupyter_sky.clouds.launches.ssh_slot import Slot
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine
+
+
+class SshFacts(CloudFacts):
+    """Facts of a pool of machines of one's own."""
+
+    name, title, note = "ssh", "Machines of one's own", "machines of your own"
+    launchable = on_premises = True
 
 
 class SshCloud:
@@ -80,25 +83,25 @@ class SshCloud:
         group = _find_group(resources, offer)
         return sum(run_parallel([partial(_count_free, host) for host in group])) if group else None
 
-    def launch(self, order: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
+    def launch(self, request: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
         """Take a slot for each node, of as many machines as there are, or take none."""
-        records, token = _records(), order.token
-        record: dict[str, Any] = {
+        records, token = _records(), request.token
+        record: JsonObject = {
             "cloud": self.name,
-            "region": order.offer.region,
-            "cluster": order.cluster,
+            "region": request.offer.region,
+            "cluster": request.cluster,
             "started": time.time(),
-            "owner": order.owner,
-            "notebook": order.notebook,
-            "cpus": order.offer.vcpus if order.resources.cpus else None,
-            "memory": order.offer.memory if order.resources.memory else None,
+            "owner": request.owner,
+            "notebook": request.notebook,
+            "cpus": request.offer.vcpus if request.resources.cpus else None,
+            "memory": request.offer.memory if request.resources.memory else None,
             "nodes": [],
         }
         record = records.create(token, record)
         note = {name: record[name] for name in ("cluster", "owner", "notebook", "started")}
         taken: list[Slot] = []
         try:
-            for node in _acquire_slots(_matching_hosts(order), order, note):
+            for node in _acquire_slots(_matching_hosts(request), request, note):
                 taken.append(node)
                 record = records.write(token, record | {"nodes": [asdict(each) for each in taken]})
         except BaseException:
@@ -139,7 +142,7 @@ class SshCloud:
         """Say how machines are; of those that do not answer, that nothing else is known."""
         found: list[Machine] = []
         for token in dict.fromkeys(map(_token, ids)):
-            found += [machine for machine in self._describe_order(token) if machine.id in ids]
+            found += [machine for machine in self._describe_request(token) if machine.id in ids]
         return found
 
     def terminate(self, ids: Sequence[str]) -> None:
@@ -163,11 +166,11 @@ class SshCloud:
         found: list[Machine] = []
         for token, __ in _records().list_unfinished():
             found += [
-                machine for machine in self._describe_order(token) if machine.state != "ended"
+                machine for machine in self._describe_request(token) if machine.state != "ended"
             ]
         return found
 
-    def _describe_order(self, token: str) -> list[Machine]:
+    def _describe_request(self, token: str) -> list[Machine]:
         record = _records().read(token)
         nodes, ended = _load_slots(record), record.get("ended")
         if ended is None and nodes:
@@ -300,9 +303,9 @@ def _slot_kind(offer: Offer) -> str:
     return "-".join(words)
 
 
-def _matching_hosts(order: LaunchRequest) -> list[SshHost]:
+def _matching_hosts(request: LaunchRequest) -> list[SshHost]:
     """Return the machines that have slots of the kind ordered."""
-    return _find_group(order.resources, order.offer)
+    return _find_group(request.resources, request.offer)
 
 
 def _find_group(resources: Resources, offer: Offer) -> list[SshHost]:
@@ -310,15 +313,15 @@ def _find_group(resources: Resources, offer: Offer) -> list[SshHost]:
     return next((group for one, group in groups.items() if one.place == offer.place), [])
 
 
-def _acquire_slots(hosts: Sequence[SshHost], order: LaunchRequest, note: Any) -> Iterable[Slot]:
+def _acquire_slots(hosts: Sequence[SshHost], request: LaunchRequest, note: Any) -> Iterable[Slot]:
     """Take slots until there are enough: one of each machine first, all machines at once."""
-    count, rank, refused = order.resources.nodes, 0, list[SkyError]()
+    count, rank, refused = request.resources.nodes, 0, list[SkyError]()
     left = {host: host.slots for host in hosts}
 
     def one(rank: int, host: SshHost) -> Slot | SkyError:
         node = Slot(
             rank,
-            token=f"{order.token}.{host.name}.{host.slots - left[host]}",
+            token=f"{request.token}.{host.name}.{host.slots - left[host]}",
             host=host.name,
             address=_address(host),
             private=host.private or host.host,
@@ -345,17 +348,17 @@ def _acquire_slots(hosts: Sequence[SshHost], order: LaunchRequest, note: Any) ->
             yield replace(outcome, rank=rank)
             rank += 1
     if rank < count:
-        raise _capacity_error(order, rank, refused)
+        raise _capacity_error(request, rank, refused)
 
 
-def _capacity_error(order: LaunchRequest, found: int, refused: Sequence[SkyError]) -> SkyError:
+def _capacity_error(request: LaunchRequest, found: int, refused: Sequence[SkyError]) -> SkyError:
     """Say why there are not enough slots; one machine's own trouble is told as it is."""
-    if len(refused) == 1 and order.resources.nodes == 1:
+    if len(refused) == 1 and request.resources.nodes == 1:
         return refused[0]
     reasons = "; ".join(error.message for error in refused) or "there are no more"
     return SkyNoCapacity(
         _("{nodes} slots of {place} were asked for, {found} could be had: {reasons}").format(
-            nodes=order.resources.nodes, place=order.offer.place, found=found, reasons=reasons
+            nodes=request.resources.nodes, place=request.offer.place, found=found, reasons=reasons
         ),
         hint=_("see %sky check, or take fewer nodes"),
     )
@@ -365,12 +368,12 @@ def _token(identity: str) -> str:
     return identity.rpartition("/")[0]
 
 
-def _load_slots(record: dict[str, Any]) -> list[Slot]:
+def _load_slots(record: JsonObject) -> list[Slot]:
     return [Slot.load(node) for node in record.get("nodes", [])]
 
 
-def _slot_states(nodes: Sequence[Slot]) -> list[dict[str, Any] | None]:
-    def one(node: Slot) -> dict[str, Any] | None:
+def _slot_states(nodes: Sequence[Slot]) -> list[JsonObject | None]:
+    def one(node: Slot) -> JsonObject | None:
         try:
             return ssh_slot.slot_state(node)
         except SkyUnreachable as error:
@@ -379,7 +382,7 @@ def _slot_states(nodes: Sequence[Slot]) -> list[dict[str, Any] | None]:
     return run_parallel([partial(one, node) for node in nodes])
 
 
-def _machine_state(state: dict[str, Any] | None) -> tuple[str, dict[str, Any]]:
+def _machine_state(state: JsonObject | None) -> tuple[str, JsonObject]:
     """Return the state of a machine, and its end or what else is known."""
     if state is None:
         return "running", {}
@@ -389,7 +392,7 @@ def _machine_state(state: dict[str, Any] | None) -> tuple[str, dict[str, Any]]:
 
 
 def _make_machine(
-    token: str, record: dict[str, Any], node: Slot, state: Any, more: dict[str, Any] | None = None
+    token: str, record: JsonObject, node: Slot, state: Any, more: JsonObject | None = None
 ) -> Machine:
     more = more or {}
     return Machine(
@@ -513,7 +516,7 @@ def _parse_host(path: Path, text: str, name: str, table: Any) -> SshHost:
         )
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         raise wrong("is not a name", hint=_("letters, digits, dots and hyphens"))
-    fields: dict[str, Any] = {"name": name}
+    fields: JsonObject = {"name": name}
     for key, value in table.items():
         if key not in _PARSERS:
             raise wrong(f"has no setting {key!r}", key, suggest(key, _PARSERS))
@@ -544,7 +547,7 @@ def _line_number(text: str, name: str, key: str) -> int:
     return start + 1
 
 
-def parse_address(value: Any) -> dict[str, Any]:
+def parse_address(value: Any) -> JsonObject:
     """Return user, host and port of an address; ValueError for what is none."""
     match = _ADDRESS.fullmatch(_parse_text(value))
     port = int(match[3] or 22) if match else 0
@@ -581,7 +584,7 @@ def _parse_true(value: Any) -> bool:
     return value
 
 
-def _parse_gpus(value: Any) -> dict[str, Any]:
+def _parse_gpus(value: Any) -> JsonObject:
     gpu, amount = parse_gpus(_parse_text(value), "gpus")
     count = int(amount.value)
     if amount.at_least or count != amount.value:

@@ -11,9 +11,10 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from jupyter_sky.base.clouds.facts import VastFacts
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.base.requests.geography import jurisdiction_of
 from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.translation import N_
 from jupyter_sky.clouds.launches.machine_script import SETUP_COMMAND, SETUP_VARIABLE, pack_script
 from jupyter_sky.clouds.launches.rest_provider import (
     ListedMachine,
@@ -32,7 +33,7 @@ _KEY_FIX = "create a key at https://cloud.vast.ai/manage-keys and set VAST_API_K
 _MIB = 1024.0
 
 
-class Vast(VastFacts, RestProvider):
+class Vast(RestProvider):
     """Vast.ai as a cloud that rents machines; an ID is that of a contract.
 
     Examples
@@ -40,6 +41,19 @@ class Vast(VastFacts, RestProvider):
     >>> Vast.find_meaning("no_such_ask", 410)[0]
     'capacity'
     """
+
+    name, title, billing = "vast", "Vast.ai", (1.0, 0.0)
+    console_page = "https://cloud.vast.ai/instances/"
+    account = N_("an account with credit: https://cloud.vast.ai")
+    permissions = N_("an API key that may search offers, and read and write instances")
+    launchable, has_live_offers, power_off_cost, colour = True, True, "disk", "#1098ad"
+    runs_images = True
+    has_private_network = False
+    settings: ClassVar = {
+        "endpoint": "Address of the API, where it is not that of Vast.ai.",
+        "image": "Image of the containers, with a shell and either sshd or apt.",
+        "launch_seconds": "Seconds from one launch to the next.",
+    }
 
     api = "https://console.vast.ai"
     error_code, error_message = "error", "msg"
@@ -71,7 +85,7 @@ class Vast(VastFacts, RestProvider):
                     seen.add(key)
                     yield self._offer(ask, spot)
 
-    def _offer(self, ask: Mapping[str, Any], spot: bool) -> Offer:
+    def _offer(self, ask: JsonMapping, spot: bool) -> Offer:
         from jupyter_sky.clouds.prices.entries import canonical_accelerator, nominal_memory
 
         memory = ask["gpu_ram"] / _MIB
@@ -95,7 +109,7 @@ class Vast(VastFacts, RestProvider):
             jurisdiction=jurisdiction_of(country),
         )
 
-    def _search(self, spot: bool, **limits: Any) -> list[dict[str, Any]]:
+    def _search(self, spot: bool, **limits: Any) -> list[JsonObject]:
         """Return rentable machines of one market, the cheapest first."""
         query = {
             "rentable": {"eq": True},
@@ -163,7 +177,7 @@ class Vast(VastFacts, RestProvider):
                 return
             query = {"after_token": page["next_token"]}
 
-    def _parse_machine(self, entry: Mapping[str, Any], tags: Mapping[str, str]) -> ListedMachine:
+    def _parse_machine(self, entry: JsonMapping, tags: Mapping[str, str]) -> ListedMachine:
         status, spot = entry["actual_status"], bool(entry.get("is_bid"))
         address, port = _ssh_address(entry)
         is_off = status in ("exited", "stopped")
@@ -187,22 +201,22 @@ class Vast(VastFacts, RestProvider):
         self.call("DELETE", f"/api/v0/instances/{id}/")
 
 
-def _country(entry: Mapping[str, Any]) -> str:
+def _country(entry: JsonMapping) -> str:
     """Return the two letters at the end of ``Sweden, SE``; empty where it is not told."""
     last = (entry.get("geolocation") or "").rpartition(",")[2].strip()
     return last if len(last) == 2 and last.isupper() else ""
 
 
-def _type_of(ask: Mapping[str, Any]) -> str:
+def _type_of(ask: JsonMapping) -> str:
     """Return the name of a kind of machine, such as ``2x-RTX-4090``."""
     return f"{ask['num_gpus']}x-{ask['gpu_name'].replace(' ', '-')}"
 
 
-def _price(ask: Mapping[str, Any], spot: bool) -> float:
+def _price(ask: JsonMapping, spot: bool) -> float:
     return float(ask["min_bid"] if spot else ask["dph_total"])
 
 
-def _ssh_address(entry: Mapping[str, Any]) -> tuple[str, int]:
+def _ssh_address(entry: JsonMapping) -> tuple[str, int]:
     """Return where SSH is reached: directly, else by the proxy; port 0 if nowhere yet."""
     direct = (entry.get("ports") or {}).get("22/tcp") or ()
     if direct and entry.get("public_ipaddr"):

@@ -11,10 +11,11 @@ import os
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from jupyter_sky.base.clouds.facts import VerdaFacts
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.translation import N_
 from jupyter_sky.clouds.launches.rest import RestClient
 from jupyter_sky.clouds.launches.rest_provider import (
     RANK,
@@ -46,7 +47,7 @@ _KEY_FIX = (
 _EARLY_SECONDS = 30.0
 
 
-class Verda(VerdaFacts, RestProvider):
+class Verda(RestProvider):
     """Verda as a cloud that rents machines; an ID is that of an instance.
 
     Examples
@@ -54,6 +55,17 @@ class Verda(VerdaFacts, RestProvider):
     >>> Verda.find_meaning("insufficient_funds", 402)[0]
     'quota'
     """
+
+    name, title, billing = "verda", "Verda", (600.0, 600.0)
+    console_page = "https://console.verda.com"
+    account = N_("an account with credit: https://console.verda.com")
+    permissions = N_("credentials for the Cloud API, which may do all")
+    launchable, has_live_offers, power_off_cost, colour = True, True, "full", "#0b7285"
+    settings: ClassVar = {
+        "endpoint": "Address of the API, where it is not that of Verda.",
+        "image": "Image of the machines.",
+        "launch_seconds": "Seconds from one launch to the next.",
+    }
 
     api = "https://api.verda.com/v1"
     login, variables = _KEY_FIX, ("VERDA_CLIENT_ID", "VERDA_CLIENT_SECRET")
@@ -110,7 +122,7 @@ class Verda(VerdaFacts, RestProvider):
                     if name in kinds and kinds[name].get(field):
                         yield self._offer(kinds[name], place["location_code"], spot, field)
 
-    def _offer(self, kind: Mapping[str, Any], region: str, spot: bool, field: str) -> Offer:
+    def _offer(self, kind: JsonMapping, region: str, spot: bool, field: str) -> Offer:
         from jupyter_sky.clouds.prices.entries import canonical_accelerator, nominal_memory
 
         other = "price_per_hour" if spot else "spot_price"
@@ -162,7 +174,7 @@ class Verda(VerdaFacts, RestProvider):
         if not self.call("GET", f"/instance-availability/{offer.instance_type}", query=query):
             raise ProviderError(f"no {offer.instance_type} is free", code="no_capacity")
         name = fit_name(f"{request.token}-{tags[RANK]}", 60)
-        disk: dict[str, Any] = {"name": f"{name}-os", "size": math.ceil(config.disk)}
+        disk: JsonObject = {"name": f"{name}-os", "size": math.ceil(config.disk)}
         if offer.spot:  # else the disk is kept, and billed, when the machine is taken back
             disk["on_spot_discontinue"] = "delete_permanently"
         body = {
@@ -184,7 +196,7 @@ class Verda(VerdaFacts, RestProvider):
             if tags := read_mark(entry.get("description")):
                 yield ListedMachine(self._parse_machine(entry, tags), entry.get("location") or "")
 
-    def _parse_machine(self, entry: Mapping[str, Any], tags: Mapping[str, str]) -> Machine:
+    def _parse_machine(self, entry: JsonMapping, tags: Mapping[str, str]) -> Machine:
         status, address = entry["status"], entry.get("ip") or ""
         is_taken = status == "discontinued" and bool(entry.get("is_spot"))
         return self.tagged(

@@ -1,4 +1,4 @@
-"""Conformance suite of clouds' drivers, for packages that add a cloud.
+"""Conformance suite of clouds' providers, for packages that add a cloud.
 
 It needs what ``pip install jupyter_sky pytest`` installs, and OpenSSH's client::
 

@@ -1,4 +1,4 @@
-"""Conformance checks of a cloud's driver, as pytest finds them; see `jupyter_sky.testing`."""
+"""Conformance checks of a cloud's provider, as pytest finds them; see `jupyter_sky.testing`."""
 
 import pytest
 

@@ -43,12 +43,12 @@ HEAVY_US = 5000
 def launchable() -> dict[str, str]:
     """Return the module of the driver of each launchable cloud, by name."""
     from jupyter_sky import clouds
-    from jupyter_sky.base.clouds.facts import BUILT_IN
+    from jupyter_sky.base.clouds.index import BUILT_IN
 
     found = {}
     for name in clouds.launchable():
-        driver = BUILT_IN[name].driver if name in BUILT_IN else ""
-        found[name] = driver.partition(":")[0] or f"jupyter_sky.clouds.{name}"
+        facts = BUILT_IN[name]
+        found[name] = facts.provider.partition(":")[0] or facts.__module__
     return found
 
 

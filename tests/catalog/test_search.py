@@ -9,10 +9,10 @@ from datetime import date
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.base.clouds.facts import HyperstackFacts
 from jupyter_sky.base.errors import SkyNoOffer, SkyUsageError
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.clouds.hyperstack import Hyperstack
 from jupyter_sky.interfaces.magics import verbs
 from jupyter_sky.knowledge.catalog import load, regions
 
@@ -73,7 +73,7 @@ def test_only_some_are_shown_and_the_rest_is_counted():
 
 
 def test_clouds_whose_machines_cannot_be_launched_are_named_below_the_table(monkeypatch):
-    monkeypatch.setattr(HyperstackFacts, "launchable", False)
+    monkeypatch.setattr(Hyperstack, "launchable", False)
     text = str(sky.offers("H100-PCIe"))
     assert "cannot be launched from here yet: hyperstack" in text
     assert "cannot be launched" not in str(sky.offers("A100", cloud="gcp"))

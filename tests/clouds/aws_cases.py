@@ -1,4 +1,4 @@
-"""An account of AWS on loopback, orders, and what a driver made of them."""
+"""An account of AWS on loopback, orders, and what a provider made of them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,15 @@ import pytest
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
-from jupyter_sky.clouds.aws.driver import Aws
-from jupyter_sky.clouds.launches.base import TAGS, CloudError, LaunchRequest, Machine, MachineConfig
+from jupyter_sky.clouds.aws.provider import Aws
 from jupyter_sky.clouds.launches.launcher import launch_machines
+from jupyter_sky.clouds.provider.values import (
+    TAGS,
+    CloudError,
+    LaunchRequest,
+    Machine,
+    MachineConfig,
+)
 from tests.conftest import wait_until
 from tests.emulators.ec2 import Ec2
 
@@ -46,8 +52,8 @@ def ec2_fixture(account: Ec2, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     Sky.clear_instance()
 
 
-@pytest.fixture(name="driver", scope="module")
-def driver_fixture() -> Iterator[Aws]:
+@pytest.fixture(name="provider", scope="module")
+def provider_fixture() -> Iterator[Aws]:
     """One for all tests; sessions share what they have read of AWS's models, which takes long."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(botocore.session, "create_loader", _LOADER)
@@ -76,15 +82,15 @@ def machine_config(asked: LaunchRequest, **changes: Any) -> MachineConfig:
     return dataclasses.replace(made, **changes)
 
 
-def create(driver: Aws, asked: LaunchRequest, **changes: Any) -> list[Machine]:
-    return launch_machines(driver, asked, machine_config(asked, **changes))
+def create(provider: Aws, asked: LaunchRequest, **changes: Any) -> list[Machine]:
+    return launch_machines(provider, asked, machine_config(asked, **changes))
 
 
-def trouble(driver: Aws, request: Callable[[], object]) -> CloudError:
+def trouble(provider: Aws, request: Callable[[], object]) -> CloudError:
     """Read an error that boto3 really raises."""
     with pytest.raises(Exception) as caught:
         request()
-    found = driver.explain(caught.value)
+    found = provider.explain(caught.value)
     assert found is not None, repr(caught.value)
     return found
 
@@ -102,7 +108,7 @@ def described(id: str) -> dict[str, Any]:
     return answer["Reservations"][0]["Instances"][0]
 
 
-def running(driver: Aws, machines: list[Machine]) -> list[Machine]:
+def running(provider: Aws, machines: list[Machine]) -> list[Machine]:
     ids = [machine.id for machine in machines]
-    wait_until(lambda: {m.state for m in driver.describe(ids)} == {"running"})
-    return sorted(driver.describe(ids), key=lambda machine: machine.rank)
+    wait_until(lambda: {m.state for m in provider.describe(ids)} == {"running"})
+    return sorted(provider.describe(ids), key=lambda machine: machine.rank)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jupyter_sky.clouds.azure.driver import Azure
+from jupyter_sky.clouds.azure.provider import Azure
 from tests.clouds.azure_requests import an_azure, use
 from tests.emulators.arm import Arm
 from tests.emulators.fleet import Fleet

@@ -11,9 +11,15 @@ import pytest
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.clouds.azure import clients
-from jupyter_sky.clouds.azure.driver import Azure
-from jupyter_sky.clouds.launches.base import TAGS, CloudError, LaunchRequest, Machine, MachineConfig
+from jupyter_sky.clouds.azure.provider import Azure
 from jupyter_sky.clouds.launches.launcher import launch_machines
+from jupyter_sky.clouds.provider.values import (
+    TAGS,
+    CloudError,
+    LaunchRequest,
+    Machine,
+    MachineConfig,
+)
 from tests.emulators.arm import Arm
 
 OWNER, TOKEN = "ada@home 'one'", "train-3f2a91c0"
@@ -62,24 +68,24 @@ def a_machine_config(order: LaunchRequest, **fields: Any) -> MachineConfig:
     return MachineConfig(**{**given, **fields})
 
 
-def launch(driver: Azure, order: LaunchRequest, **machine_config: Any) -> list[Machine]:
-    return launch_machines(driver, order, a_machine_config(order, **machine_config))
+def launch(provider: Azure, order: LaunchRequest, **machine_config: Any) -> list[Machine]:
+    return launch_machines(provider, order, a_machine_config(order, **machine_config))
 
 
-def refused(driver: Azure, order: LaunchRequest, **machine_config: Any) -> CloudError:
-    """Return the refusal of a launch, as the driver explains it."""
+def refused(provider: Azure, order: LaunchRequest, **machine_config: Any) -> CloudError:
+    """Return the refusal of a launch, as the provider explains it."""
     with pytest.raises(Exception) as caught:
-        launch(driver, order, **machine_config)
-    trouble = driver.explain(caught.value)
+        launch(provider, order, **machine_config)
+    trouble = provider.explain(caught.value)
     assert trouble is not None, repr(caught.value)
     return trouble
 
 
-def failure(driver: Azure) -> CloudError:
+def failure(provider: Azure) -> CloudError:
     """Return the reason why the credentials cannot be proved."""
     with pytest.raises(Exception) as caught:
-        driver.identify()
-    trouble = driver.explain(caught.value)
+        provider.identify()
+    trouble = provider.explain(caught.value)
     assert trouble is not None, repr(caught.value)
     return trouble
 

@@ -38,7 +38,7 @@ class EmulatedWorld(World):
 
     unsupported: ClassVar = {
         "boots_in": "its machines take the time that they take",
-        "fill": "long lists are read in the tests of each driver",
+        "fill": "long lists are read in the tests of each provider",
         "hide_new": "its lists have what is there",
     }
     boot_seconds = 30.0

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jupyter_sky.clouds.gcp.driver import Gcp
+from jupyter_sky.clouds.gcp.provider import Gcp
 from jupyter_sky.clouds.launches.launcher import launch_machines
 from tests.clouds.gcp_requests import machine_config, order, use
 from tests.emulators.gce import Compute
@@ -39,5 +39,5 @@ def shared() -> Iterator[Compute]:
 
 
 @pytest.fixture
-def driver() -> Gcp:
+def provider() -> Gcp:
     return Gcp()

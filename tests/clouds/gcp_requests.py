@@ -10,9 +10,15 @@ import pytest
 
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
-from jupyter_sky.clouds.gcp.driver import Gcp
-from jupyter_sky.clouds.launches.base import TAGS, CloudError, LaunchRequest, Machine, MachineConfig
+from jupyter_sky.clouds.gcp.provider import Gcp
 from jupyter_sky.clouds.launches.launcher import launch_machines
+from jupyter_sky.clouds.provider.values import (
+    TAGS,
+    CloudError,
+    LaunchRequest,
+    Machine,
+    MachineConfig,
+)
 from tests.emulators.gce import Compute
 
 OWNER, ZONE = "ann-1234abcd", "us-central1-a"
@@ -49,12 +55,12 @@ def machine_config(
     )
 
 
-def create(driver: Gcp, token: str = "train-3f2a91c0", **given: Any) -> list[Machine]:
-    return launch_machines(driver, order(token, **given), machine_config(token))
+def create(provider: Gcp, token: str = "train-3f2a91c0", **given: Any) -> list[Machine]:
+    return launch_machines(provider, order(token, **given), machine_config(token))
 
 
 def trouble_of(ask: Callable[[], object]) -> CloudError:
-    """Return the driver's classification of a request that must fail."""
+    """Return the provider's classification of a request that must fail."""
     with pytest.raises(Exception) as caught:
         ask()
     trouble = Gcp().explain(caught.value)

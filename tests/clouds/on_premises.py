@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterable, Sequence
 from threading import Event
 
 from jupyter_sky import clouds
-from jupyter_sky.base.clouds.on_premises_facts import LocalFacts, SshFacts
 from jupyter_sky.base.errors import SkyCancelled, SkyNoCapacity, SkyUnreachable
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.clouds.launches.base import OnPremisesCloud
+from jupyter_sky.clouds.local import LocalFacts
 from jupyter_sky.clouds.provider import CloudError, LaunchRequest, Machine, MachineConfig, Provider
+from jupyter_sky.clouds.ssh import SshFacts
 
 
 class OnPremises(Provider):

@@ -1,4 +1,4 @@
-"""Launches on an emulated account without machines that boot, for the tests of a driver."""
+"""Launches on an emulated account without machines that boot, for the tests of a provider."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from jupyter_sky.base.settings.settings import Sky
-from jupyter_sky.clouds import cloud_provider
+from jupyter_sky.clouds import get_launcher
 from jupyter_sky.clouds.provider import Machine, Provider
 from jupyter_sky.clouds.provider.classification import ProviderError
 from jupyter_sky.clouds.testing import World
@@ -17,32 +17,32 @@ from jupyter_sky.clouds.testing.harness import Account
 
 
 def launches_fixture(*worlds: type[World]) -> Any:
-    """Return a fixture with `Launches` on each of some accounts by the driver of its cloud."""
+    """Return a fixture with `Launches` on each of some accounts by the provider of its cloud."""
 
     @pytest.fixture(params=worlds)
     def launches(
         request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> Iterator[Launches]:
-        driver = type(cloud_provider(request.param.cloud).driver)
-        with Launches(request.param, driver) as launches:
+        provider = type(get_launcher(request.param.cloud).provider)
+        with Launches(request.param, provider) as launches:
             yield from (launches for _ in launches.prepare(tmp_path, monkeypatch))
 
     return launches
 
 
 class Launches:
-    """An account, and launches by its driver.
+    """An account, and launches by its provider.
 
     Parameters
     ----------
     world
         Type of the account.
-    driver
+    provider
         Type of the provider.
     """
 
-    def __init__(self, world: type[World], driver: type[Provider]) -> None:
-        self._driver, self.world = driver, cast(Any, world())
+    def __init__(self, world: type[World], provider: type[Provider]) -> None:
+        self._driver, self.world = provider, cast(Any, world())
         self.account: Account
 
     def __enter__(self) -> Launches:
@@ -53,7 +53,7 @@ class Launches:
 
     @property
     def provider(self) -> Any:
-        """The driver."""
+        """The provider."""
         return self.account.provider
 
     def prepare(self, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -68,11 +68,11 @@ class Launches:
         Sky.clear_instance()
 
     def launch(self, **request: Any) -> list[Machine]:
-        """Launch by one call of the driver; see `Account.request`."""
+        """Launch by one call of the provider; see `Account.request`."""
         return self.account.launch(self.account.request(**request))
 
     def refusal(self, **request: Any) -> str:
-        """Return the cause for which a launch is refused, as the driver reads it."""
+        """Return the cause for which a launch is refused, as the provider reads it."""
         with pytest.raises(ProviderError) as refused:
             self.launch(**request)
         trouble = self.provider.explain(refused.value)

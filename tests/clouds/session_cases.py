@@ -37,7 +37,7 @@ def as_new(
     Sky.clear_instance()
 
 
-def send(driver: Any, request: LaunchRequest, config: MachineConfig) -> list[Machine]:
+def send(provider: Any, request: LaunchRequest, config: MachineConfig) -> list[Machine]:
     """Launch as notebooks do: again where that helps, and with errors of our own."""
-    call = RetryingCaller(driver)
-    return call(lambda: launch_machines(driver, request, config), request.offer)
+    call = RetryingCaller(provider)
+    return call(lambda: launch_machines(provider, request, config), request.offer)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from jupyter_sky.base.errors import SkyPermission
-from jupyter_sky.clouds import cloud_provider
-from jupyter_sky.clouds.aws.driver import Aws
-from jupyter_sky.clouds.azure.driver import Azure
-from jupyter_sky.clouds.gcp.driver import Gcp
+from jupyter_sky.clouds import get_launcher
+from jupyter_sky.clouds.aws.provider import Aws
+from jupyter_sky.clouds.azure.provider import Azure
+from jupyter_sky.clouds.gcp.provider import Gcp
 from jupyter_sky.knowledge.tracker import quotas
 from jupyter_sky.knowledge.tracker.quotas import (
     KEPT_SECONDS,
@@ -21,7 +21,7 @@ from jupyter_sky.knowledge.tracker.quotas import (
     read_quotas,
     write_quotas,
 )
-from tests.clouds.aws_cases import account_fixture, driver_fixture, ec2_fixture  # noqa: F401
+from tests.clouds.aws_cases import account_fixture, ec2_fixture, provider_fixture  # noqa: F401
 from tests.emulators.arm import Arm
 from tests.emulators.ec2 import Ec2
 from tests.emulators.ec2_account import REGIONS
@@ -35,10 +35,10 @@ def metric(name: str, limit: float, usage: float = 0.0) -> dict[str, object]:
     return {"metric": name, "limit": limit, "usage": usage}
 
 
-def test_aws_tells_vcpus_of_each_series_in_each_region(ec2: Ec2, driver: Aws) -> None:
+def test_aws_tells_vcpus_of_each_series_in_each_region(ec2: Ec2, provider: Aws) -> None:
     name = "Running On-Demand G and VT instances"
     ec2.account.quotas["eu-west-1"][name] = 64.0
-    found = driver.quotas()
+    found = provider.quotas()
     assert {quota.region for quota in found} == set(REGIONS)
     assert len(found) == 7 * len(REGIONS), "all pages, and only what machines count against"
     table = QuotaTable(found)
@@ -55,7 +55,7 @@ def test_aws_tells_vcpus_of_each_series_in_each_region(ec2: Ec2, driver: Aws) ->
 
 def test_quotas_that_may_not_be_read_are_a_permission_error(ec2: Ec2) -> None:
     ec2.refuse("AccessDeniedException", action="ListServiceQuotas", times=99)
-    provider = cloud_provider("aws")
+    provider = get_launcher("aws")
     assert provider.has_quotas()
     with pytest.raises(SkyPermission):
         provider.list_quotas()

@@ -6,9 +6,9 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky import clouds
-from jupyter_sky.base.clouds.facts import AwsFacts
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.clouds.account_setup import DONE, TO_DO, setup_names, setup_steps
+from jupyter_sky.clouds.aws.facts import AwsFacts
 from tests.clouds.aws_cases import account_fixture, ec2_fixture, use
 from tests.emulators.ec2 import Ec2
 

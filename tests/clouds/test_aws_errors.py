@@ -12,17 +12,17 @@ import botocore.session
 import pytest
 
 from jupyter_sky.clouds.aws import clients
-from jupyter_sky.clouds.aws.driver import Aws
 from jupyter_sky.clouds.aws.errors import TABLE
+from jupyter_sky.clouds.aws.provider import Aws
 from jupyter_sky.clouds.launches.launcher import delete_unused_resources
 from tests.clouds.aws_cases import (  # noqa: F401 fixtures
     REGION,
     account_fixture,
     client,
     create,
-    driver_fixture,
     ec2_fixture,
     order,
+    provider_fixture,
     trouble,
     use,
 )
@@ -31,9 +31,9 @@ from tests.emulators.ec2 import Ec2
 # -- credentials -------------------------------------------------------------------------------
 
 
-def test_credentials_that_work(ec2: Ec2, driver: Aws) -> None:
-    assert driver.configured() == "environment variable AWS_ACCESS_KEY_ID"
-    assert ec2.account.number in driver.identify()
+def test_credentials_that_work(ec2: Ec2, provider: Aws) -> None:
+    assert provider.configured() == "environment variable AWS_ACCESS_KEY_ID"
+    assert ec2.account.number in provider.identify()
 
 
 @pytest.mark.parametrize(
@@ -46,25 +46,25 @@ def test_credentials_that_work(ec2: Ec2, driver: Aws) -> None:
     ],
 )
 def test_credentials_that_do_not_work(
-    ec2: Ec2, driver: Aws, monkeypatch: pytest.MonkeyPatch, kind: str, word: str
+    ec2: Ec2, provider: Aws, monkeypatch: pytest.MonkeyPatch, kind: str, word: str
 ) -> None:
     use(monkeypatch, ec2.wrong_env(kind))
-    assert bool(driver.configured()) == (kind != "none")
-    for request in (driver.identify, lambda: driver.machines(regions=[REGION])):
-        found = trouble(driver, request)
+    assert bool(provider.configured()) == (kind != "none")
+    for request in (provider.identify, lambda: provider.machines(regions=[REGION])):
+        found = trouble(provider, request)
         assert found.cause == "permission" and word in found.fix, found
-    found = trouble(driver, lambda: create(driver, order()))
+    found = trouble(provider, lambda: create(provider, order()))
     assert found.cause == "permission" and word in found.fix, found
     assert ec2.machines() == []
     use(monkeypatch, ec2.env())
-    assert driver.identify(), "new keys are taken up at once"
+    assert provider.identify(), "new keys are taken up at once"
 
 
 @pytest.mark.parametrize(("skew", "word"), [(1200, "behind"), (-1200, "ahead")])
-def test_a_clock_that_is_wrong(ec2: Ec2, driver: Aws, skew: float, word: str) -> None:
+def test_a_clock_that_is_wrong(ec2: Ec2, provider: Aws, skew: float, word: str) -> None:
     ec2.skew = skew
-    for request in (driver.identify, lambda: driver.machines(regions=[REGION])):
-        found = trouble(driver, request)
+    for request in (provider.identify, lambda: provider.machines(regions=[REGION])):
+        found = trouble(provider, request)
         assert found.cause == "permission" and "timedatectl" in found.fix
         assert f"20 minutes {word}" in found.message
 
@@ -113,7 +113,7 @@ def test_variables_that_lead_to_credentials(
 
 def test_asking_whether_there_are_credentials_imports_no_sdk() -> None:
     code = (
-        "import sys; from jupyter_sky.clouds.aws.driver import Aws; d = Aws();"
+        "import sys; from jupyter_sky.clouds.aws.provider import Aws; d = Aws();"
         "d.configured(); d.explain(ValueError()); "
         "assert not {'boto3', 'botocore'} & set(sys.modules)"
     )
@@ -121,25 +121,25 @@ def test_asking_whether_there_are_credentials_imports_no_sdk() -> None:
 
 
 def test_a_profile_that_is_not_there(
-    ec2: Ec2, driver: Aws, monkeypatch: pytest.MonkeyPatch
+    ec2: Ec2, provider: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_PROFILE", "absent")
-    found = trouble(driver, driver.identify)
+    found = trouble(provider, provider.identify)
     assert (found.cause, found.code) == ("permission", "ProfileNotFound")
     assert "list-profiles" in found.fix
 
 
 def test_a_region_that_is_not_enabled(
-    ec2: Ec2, driver: Aws, monkeypatch: pytest.MonkeyPatch
+    ec2: Ec2, provider: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = trouble(driver, lambda: create(driver, order(region="ap-east-1")))
+    found = trouble(provider, lambda: create(provider, order(region="ap-east-1")))
     assert (found.cause, found.scope, found.code) == ("quota", "market", "OptInRequired")
     assert "ap-east-1 is not enabled" in found.message and "enable-region" in found.fix
-    (made,) = create(driver, order())
-    assert [m.id for m in driver.machines(owner="me", regions=["ap-east-1", REGION])] == [made.id]
-    assert delete_unused_resources(driver, "me", ["ap-east-1"]) == []
+    (made,) = create(provider, order())
+    assert [m.id for m in provider.machines(owner="me", regions=["ap-east-1", REGION])] == [made.id]
+    assert delete_unused_resources(provider, "me", ["ap-east-1"]) == []
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    found = trouble(driver, lambda: driver.machines(owner="me", regions=["ap-east-1"]))
+    found = trouble(provider, lambda: provider.machines(owner="me", regions=["ap-east-1"]))
     assert found.code == "AuthFailure", "with wrong keys we know nothing of it"
 
 
@@ -150,28 +150,28 @@ RAISED = [name for name in TABLE if hasattr(botocore.exceptions, name)]
 
 
 @pytest.mark.parametrize("name", RAISED)
-def test_every_error_of_botocore_in_the_table(driver: Aws, name: str) -> None:
+def test_every_error_of_botocore_in_the_table(provider: Aws, name: str) -> None:
     kind = getattr(botocore.exceptions, name)
     words = {field: "word" for _, field, _, _ in Formatter().parse(kind.fmt) if field}
     error = kind(
         **words | {"error": "it broke"} if "error" in words or name == "HTTPClientError" else words
     )
-    found = driver.explain(error)
+    found = provider.explain(error)
     assert found and (found.code, (found.cause, found.scope, found.fix)) == (name, TABLE[name])
     assert found.message
 
 
 @pytest.mark.parametrize("code", [code for code in TABLE if code not in RAISED])
-def test_every_code_of_the_table(ec2: Ec2, driver: Aws, code: str) -> None:
+def test_every_code_of_the_table(ec2: Ec2, provider: Aws, code: str) -> None:
     ec2.refuse(code, action="DescribeInstances", times=9)
     cause, width, fix = TABLE[code]
-    found = trouble(driver, lambda: describe_once(driver))
+    found = trouble(provider, lambda: describe_once(provider))
     assert (found.code, found.cause, found.scope) == (code, cause, width)
     assert fix in found.fix and found.message and "Encoded" not in found.message
 
 
-def describe_once(driver: Aws) -> None:
-    driver._access.client("ec2", REGION, once=True).describe_instances()
+def describe_once(provider: Aws) -> None:
+    provider._access.client("ec2", REGION, once=True).describe_instances()
 
 
 @pytest.mark.parametrize(
@@ -186,30 +186,32 @@ def describe_once(driver: Aws) -> None:
     ],
 )
 def test_codes_that_are_not_in_the_table(
-    ec2: Ec2, driver: Aws, code: str, status: int, cause: str
+    ec2: Ec2, provider: Aws, code: str, status: int, cause: str
 ) -> None:
     ec2.refuse(code, action="describe", status=status)
-    found = trouble(driver, lambda: describe_once(driver))
+    found = trouble(provider, lambda: describe_once(provider))
     assert (found.code, found.cause) == (code, cause)
 
 
-def test_errors_that_are_not_of_aws(driver: Aws) -> None:
-    assert driver.explain(ValueError("no")) is None
-    assert driver.explain(KeyError("no")) is None
+def test_errors_that_are_not_of_aws(provider: Aws) -> None:
+    assert provider.explain(ValueError("no")) is None
+    assert provider.explain(KeyError("no")) is None
 
 
-def test_unavailable_offers_are_refused(ec2: Ec2, driver: Aws) -> None:
-    gone = trouble(driver, lambda: create(driver, order(instance_type="x0.huge")))
+def test_unavailable_offers_are_refused(ec2: Ec2, provider: Aws) -> None:
+    gone = trouble(provider, lambda: create(provider, order(instance_type="x0.huge")))
     assert gone.cause == "invalid" and "catalog refresh" in gone.fix and "x0.huge" in gone.message
-    unknown = trouble(driver, lambda: create(driver, order(instance_type="x0.huge", arch="")))
+    unknown = trouble(provider, lambda: create(provider, order(instance_type="x0.huge", arch="")))
     assert unknown.cause == "invalid" and "catalog refresh" in unknown.fix
-    large = trouble(driver, lambda: create(driver, order("big"), disk=70000))
+    large = trouble(provider, lambda: create(provider, order("big"), disk=70000))
     assert large.cause == "invalid" and "--disk" in large.fix and "65536GiB" in large.message
-    wordy = trouble(driver, lambda: create(driver, order("long"), user_data="x" * 20000))
+    wordy = trouble(provider, lambda: create(provider, order("long"), user_data="x" * 20000))
     assert wordy.cause == "invalid" and "16384" in wordy.message
     elsewhere = trouble(
-        driver,
-        lambda: create(driver, order(instance_type="p3dn.24xlarge", zone="us-east-1f", gpu="V100")),
+        provider,
+        lambda: create(
+            provider, order(instance_type="p3dn.24xlarge", zone="us-east-1f", gpu="V100")
+        ),
     )
     assert (elsewhere.cause, elsewhere.scope) == ("capacity", "zone")
     assert ec2.machines() == []
@@ -219,38 +221,38 @@ def test_unavailable_offers_are_refused(ec2: Ec2, driver: Aws) -> None:
     ("status", "code"), [(200, "ResponseParserError"), (502, "502"), (403, None)]
 )
 def test_a_proxy_in_between_that_answers_with_a_page(
-    ec2: Ec2, driver: Aws, status: int, code: str | None
+    ec2: Ec2, provider: Aws, status: int, code: str | None
 ) -> None:
     ec2.garble("create", status)
-    found = trouble(driver, lambda: create(driver, order()))
+    found = trouble(provider, lambda: create(provider, order()))
     assert found.cause in ("transient", "unknown") and "HTTPS_PROXY" in found.fix
     assert code in (None, found.code) and ec2.machines() == []
 
 
 def test_nobody_answers(
-    ec2: Ec2, driver: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ec2: Ec2, provider: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "https://localhost:9")
-    found = trouble(driver, lambda: describe_once(driver))
+    found = trouble(provider, lambda: describe_once(provider))
     assert (found.cause, found.code) == ("transient", "EndpointConnectionError")
     monkeypatch.setenv("HTTPS_PROXY", "http://localhost:9")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "https://ec2.example")
-    found = trouble(driver, lambda: describe_once(driver))
+    found = trouble(provider, lambda: describe_once(provider))
     assert (found.cause, found.code) == ("transient", "ProxyConnectionError")
     use(monkeypatch, ec2.env())
     monkeypatch.delenv("AWS_CA_BUNDLE")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    found = trouble(driver, lambda: describe_once(driver))
+    found = trouble(provider, lambda: describe_once(provider))
     assert found.code == "SSLError" and "AWS_CA_BUNDLE" in found.fix
 
 
-def test_a_refusal_speaks_of_the_place_it_was_asked_for(ec2: Ec2, driver: Aws) -> None:
+def test_a_refusal_speaks_of_the_place_it_was_asked_for(ec2: Ec2, provider: Aws) -> None:
     ec2.refuse("InsufficientInstanceCapacity", zone="us-east-1a", instance_type="m5.large", times=9)
     ec2.refuse("MaxSpotInstanceCountExceeded", spot=True, times=9)
-    found = trouble(driver, lambda: create(driver, order(zone="us-east-1a")))
+    found = trouble(provider, lambda: create(provider, order(zone="us-east-1a")))
     assert found.cause == "capacity" and "us-east-1a" in found.message
-    found = trouble(driver, lambda: create(driver, order(zone="us-east-1b", spot=True)))
+    found = trouble(provider, lambda: create(provider, order(zone="us-east-1b", spot=True)))
     assert (found.cause, found.scope) == ("quota", "market")
-    assert len(create(driver, order(zone="us-east-1b"))) == 1
+    assert len(create(provider, order(zone="us-east-1b"))) == 1
     ec2.throttle("create")
-    assert trouble(driver, lambda: create(driver, order("b-1"))).cause == "throttled"
+    assert trouble(provider, lambda: create(provider, order("b-1"))).cause == "throttled"

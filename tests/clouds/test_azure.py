@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky.clouds.azure import requests
-from jupyter_sky.clouds.azure.driver import Azure
+from jupyter_sky.clouds.azure.provider import Azure
 from jupyter_sky.clouds.launches.launcher import delete_unused_resources, launch_machines
 from jupyter_sky.clouds.provider.naming import parse_rank
 from tests.clouds.azure_requests import (
@@ -262,7 +262,7 @@ def test_leftovers_of_clusters_are_deleted(
         arm.preempt(made[0].id)
     until(lambda: len(arm.machines()) == 1)
     assert delete_unused_resources(azure, OWNER) == []  # they are young: somebody may be at it
-    monkeypatch.setattr("jupyter_sky.clouds.azure.driver.LAUNCH_GRACE_SECONDS", -1.0)
+    monkeypatch.setattr("jupyter_sky.clouds.azure.provider.LAUNCH_GRACE_SECONDS", -1.0)
     account, order = azure._current_account(), an_order("theirs-00000000")
     tags = requests.group_tags(order, a_machine_config(order), 1.0)
     body = {"location": "eastus", "tags": tags}

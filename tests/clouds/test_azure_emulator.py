@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from jupyter_sky.clouds.azure import requests
-from jupyter_sky.clouds.azure.driver import Azure
 from jupyter_sky.clouds.azure.errors import TABLE
+from jupyter_sky.clouds.azure.provider import Azure
 from tests.clouds.azure_requests import GROUP, a_machine_config, an_order, launch, refused, use
 from tests.emulators.arm import SUBSCRIPTION, Arm
 from tests.emulators.arm_errors import ENTRA

@@ -15,9 +15,9 @@ import pytest
 
 from jupyter_sky.base.errors import SkyPermission
 from jupyter_sky.clouds.azure import clients
-from jupyter_sky.clouds.azure.driver import Azure
 from jupyter_sky.clouds.azure.errors import TABLE
-from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.clouds.azure.provider import Azure
+from jupyter_sky.clouds.launches.launcher import Launcher
 from jupyter_sky.clouds.provider.parallel_requests import pause, send_parallel
 from tests.clouds.azure_requests import (
     GROUP,
@@ -215,20 +215,20 @@ def test_wrong_credentials_come_with_their_fix(
     assert trouble is not None
     assert (trouble.cause, trouble.code) == ("permission", code)
     assert fix in trouble.fix
-    found = CloudProvider(azure).check()
+    found = Launcher(azure).check()
     assert not found.usable and code in found.found and found.fix == trouble.fix
 
 
 def test_credentials_that_are_right_and_none(
     arm: Arm, azure: Azure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = CloudProvider(azure).check()
+    found = Launcher(azure).check()
     assert found.usable and f"service principal {CLIENT}" in found.found
     assert SUBSCRIPTION in found.found
     use(arm.wrong_env("none"), monkeypatch)
     arm.calls.clear()
     assert azure.configured() == ""
-    found = CloudProvider(azure).check()
+    found = Launcher(azure).check()
     assert not found.usable and "az login" in found.fix
     assert arm.calls == []
     with pytest.raises(Exception) as caught:
@@ -277,7 +277,7 @@ def test_a_subscription_that_is_disabled(arm: Arm, azure: Azure) -> None:
 def test_looking_for_credentials_needs_no_sdk(tmp_path: Any) -> None:
     code = (
         "import sys; from jupyter_sky import clouds; "
-        "print(clouds.cloud_provider('azure').has_credentials(), "
+        "print(clouds.get_launcher('azure').has_credentials(), "
         "[name for name in sys.modules if name.startswith(('azure.', 'msal'))])"
     )
     env = {k: v for k, v in os.environ.items() if k not in clients.VARIABLES}

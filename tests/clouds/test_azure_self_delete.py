@@ -10,10 +10,10 @@ from functools import partial
 import pytest
 
 from jupyter_sky.clouds.azure import machine_roles
-from jupyter_sky.clouds.azure.driver import Azure
 from jupyter_sky.clouds.azure.machine_roles import MARGIN_SECONDS
-from jupyter_sky.clouds.launches.base import LaunchRequest
+from jupyter_sky.clouds.azure.provider import Azure
 from jupyter_sky.clouds.launches.self_delete import RETRY_DELAYS
+from jupyter_sky.clouds.provider.values import LaunchRequest
 from tests.clouds.azure_requests import GROUP, OWNER, an_order, launch, left, sent, until
 from tests.clouds.launched_machine import needs_isolation
 from tests.emulators.arm import SUBSCRIPTION, Arm

@@ -16,13 +16,13 @@ from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds import LaunchRequest
 from jupyter_sky.clouds.launches import cloud_init
-from jupyter_sky.clouds.launches.base import TAGS
 from jupyter_sky.clouds.launches.launch_records import (
     KEEP_DAYS,
     LaunchRecords,
     installation_id,
     is_launching,
 )
+from jupyter_sky.clouds.provider.values import TAGS
 from tests.emulators.hosts import USABLE
 
 OFFER = Offer("aws", "us-east-1", "m5.large", 2, 8, price=0.1)

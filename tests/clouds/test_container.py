@@ -22,7 +22,7 @@ from jupyter_sky.base.remote import ssh
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
-from jupyter_sky.clouds import container
+from jupyter_sky.clouds import container, launchers
 from jupyter_sky.clouds import container as container_program
 from jupyter_sky.clouds.container import Container, ContainerProgram
 from jupyter_sky.clouds.launches.machine_slices import slice_sizes
@@ -41,7 +41,7 @@ DOCKER_DOWN = "Cannot connect to the Docker daemon at unix:///var/run/docker.soc
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Begin without settings and known offers."""
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
-    monkeypatch.setattr(clouds, "_live_offers", {})
+    monkeypatch.setattr(launchers, "_live_offers", {})
     Sky.clear_instance()
     yield
     Sky.clear_instance()
@@ -161,7 +161,7 @@ def test_description_by_docker_is_read(tmp_path, monkeypatch):
 def test_options_of_a_start_fit_the_program(tmp_path, monkeypatch):
     _programs(tmp_path, monkeypatch, docker="", podman="", runc="")
     limits = {"nofile": 1024, "nproc": 1 << 20}
-    monkeypatch.setattr(container_program, "_hard_limit", limits.get)
+    monkeypatch.setattr(container_program, "_hard_limits", lambda: limits)
     assert ContainerProgram("docker").start_options([1, 2], 60) == ['--gpus="device=1,2"']
     options = ContainerProgram("podman").start_options([1, 2], 60)
     assert options[:3] == ["--timeout=60", "--device=nvidia.com/gpu=1", "--device=nvidia.com/gpu=2"]

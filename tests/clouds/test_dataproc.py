@@ -1,4 +1,4 @@
-"""Dataproc serverless as a driver: Google's SDK against sessions on loopback, over HTTPS."""
+"""Dataproc serverless as a provider: Google's SDK against sessions on loopback, over HTTPS."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_sky.base.errors import SkyNoCapacity, SkyPermission, SkyUsageError
 from jupyter_sky.base.settings.settings import Sky
-from jupyter_sky.clouds.gcp.dataproc import DataprocServerless as Driver
+from jupyter_sky.clouds.gcp.dataproc import DataprocServerless as Provider
 from jupyter_sky.clouds.provider.classification import ProviderError
 from jupyter_sky.clouds.provider.parallel_requests import StopRequested
 from tests.clouds.gcp_requests import OWNER, machine_config, order, use
@@ -45,13 +45,13 @@ def dataproc(
 
 
 @pytest.fixture(scope="module")
-def driver() -> Driver:
-    return Driver()
+def provider() -> Provider:
+    return Provider()
 
 
-def start(driver: Driver, token: str = "train-3f2a91c0", **given: Any) -> Any:
+def start(provider: Provider, token: str = "train-3f2a91c0", **given: Any) -> Any:
     request = order(token, **{"nodes": 3} | OFFER | given)
-    return send(driver, request, machine_config(token))
+    return send(provider, request, machine_config(token))
 
 
 def only(dataproc: Dataproc) -> Session:
@@ -59,8 +59,10 @@ def only(dataproc: Dataproc) -> Session:
     return session
 
 
-def test_session_is_started_within_its_size_and_ended(dataproc: Dataproc, driver: Driver) -> None:
-    (machine,) = start(driver, lease=7200.0)
+def test_session_is_started_within_its_size_and_ended(
+    dataproc: Dataproc, provider: Provider
+) -> None:
+    (machine,) = start(provider, lease=7200.0)
     runtime = only(dataproc).body["runtimeConfig"]
     properties = runtime["properties"]
     assert runtime["version"] == "3.0"
@@ -72,50 +74,50 @@ def test_session_is_started_within_its_size_and_ended(dataproc: Dataproc, driver
     execution = only(dataproc).body["environmentConfig"]["executionConfig"]
     assert execution["ttl"] == "7200s" and execution["idleTtl"] == "600s", "it ends by itself"
 
-    wait_until(lambda: driver.endpoint(machine.id) is not None, "no endpoint")
-    endpoint = driver.endpoint(machine.id)
+    wait_until(lambda: provider.endpoint(machine.id) is not None, "no endpoint")
+    endpoint = provider.endpoint(machine.id)
     assert endpoint is not None and endpoint.headers["Authorization"].startswith("Bearer ya29")
     assert endpoint.host == "localhost:443" and endpoint.bridge
     assert "ya29" not in repr(endpoint)
-    listed = driver.machines(owner=OWNER, regions=[REGION])
+    listed = provider.machines(owner=OWNER, regions=[REGION])
     assert [one.id for one in listed] == [machine.id] and listed[0].token == machine.token
-    assert not driver.machines(owner="another", regions=[REGION])
+    assert not provider.machines(owner="another", regions=[REGION])
 
-    driver.terminate([machine.id])
+    provider.terminate([machine.id])
     assert dataproc.live() == []
-    assert {one.state for one in driver.describe([machine.id])} <= {"ended"}
-    driver.terminate([machine.id, f"{REGION}/never-there"])  # again, and unknown, is no error
+    assert {one.state for one in provider.describe([machine.id])} <= {"ended"}
+    provider.terminate([machine.id, f"{REGION}/never-there"])  # again, and unknown, is no error
 
 
-def test_tags_that_are_no_labels_are_read_back(dataproc: Dataproc, driver: Driver) -> None:
-    (machine,) = start(driver, "Größe_7-3f2a91c0")
+def test_tags_that_are_no_labels_are_read_back(dataproc: Dataproc, provider: Provider) -> None:
+    (machine,) = start(provider, "Größe_7-3f2a91c0")
     assert (machine.token, machine.cluster) == ("Größe_7-3f2a91c0", "Größe_7")
-    (listed,) = driver.machines(token="Größe_7-3f2a91c0", regions=[REGION])
+    (listed,) = provider.machines(token="Größe_7-3f2a91c0", regions=[REGION])
     assert listed == machine or listed.token == machine.token
-    driver.terminate([machine.id])
+    provider.terminate([machine.id])
 
 
 def test_settings_name_subnetwork_and_account(
-    dataproc: Dataproc, driver: Driver, monkeypatch: pytest.MonkeyPatch
+    dataproc: Dataproc, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Sky.load().providers = {
         "gcp": {"dataproc_subnetwork": "inner", "dataproc_service_account": "me@x.iam"}
     }
-    start(driver)
+    start(provider)
     execution = only(dataproc).body["environmentConfig"]["executionConfig"]
     assert (execution["subnetworkUri"], execution["serviceAccount"]) == ("inner", "me@x.iam")
 
 
 @pytest.mark.parametrize("kind", ["cut", "break", "throttle"])
-def test_lost_answer_makes_one_session(dataproc: Dataproc, driver: Driver, kind: str) -> None:
+def test_lost_answer_makes_one_session(dataproc: Dataproc, provider: Provider, kind: str) -> None:
     dataproc.trouble("create", kind)
-    (machine,) = start(driver, "lost-3f2a91c0")
+    (machine,) = start(provider, "lost-3f2a91c0")
     assert len(dataproc.live()) == 1
-    driver.terminate([machine.id])
+    provider.terminate([machine.id])
 
 
-def test_launch_again_finds_the_session(dataproc: Dataproc, driver: Driver) -> None:
-    assert start(driver)[0].id == start(driver)[0].id
+def test_launch_again_finds_the_session(dataproc: Dataproc, provider: Provider) -> None:
+    assert start(provider)[0].id == start(provider)[0].id
     assert len(dataproc.sessions) == 1
 
 
@@ -149,7 +151,7 @@ def test_launch_again_finds_the_session(dataproc: Dataproc, driver: Driver) -> N
 )
 def test_refusals_are_told_apart_and_leave_nothing(
     dataproc: Dataproc,
-    driver: Driver,
+    provider: Provider,
     status: str,
     reason: str,
     message: str,
@@ -158,14 +160,14 @@ def test_refusals_are_told_apart_and_leave_nothing(
 ) -> None:
     dataproc.refuse("create", status, message, reason=reason)
     with pytest.raises(kind) as caught:
-        start(driver)
+        start(provider)
     assert words in (getattr(caught.value, "hint", "") or "")
     assert dataproc.live() == []
 
 
-def test_size_without_room_for_executors_is_refused(dataproc: Dataproc, driver: Driver) -> None:
+def test_size_without_room_for_executors_is_refused(dataproc: Dataproc, provider: Provider) -> None:
     with pytest.raises(SkyUsageError, match="12 vCPUs and 12 GiB"):
-        start(driver, nodes=1, vcpus=8)
+        start(provider, nodes=1, vcpus=8)
     assert not dataproc.sessions
 
 
@@ -179,45 +181,47 @@ def test_size_without_room_for_executors_is_refused(dataproc: Dataproc, driver: 
     ],
 )
 def test_failed_session_says_why(
-    dataproc: Dataproc, driver: Driver, reason: str, cause: str
+    dataproc: Dataproc, provider: Provider, reason: str, cause: str
 ) -> None:
     dataproc.failing.append(reason)
-    (machine,) = start(driver, "fails-3f2a91c0")
+    (machine,) = start(provider, "fails-3f2a91c0")
     with pytest.raises(ProviderError) as caught:
-        wait_until(lambda: driver.endpoint(machine.id) is not None, "neither")
+        wait_until(lambda: provider.endpoint(machine.id) is not None, "neither")
     assert caught.value.message == reason
-    assert driver.explain_refusal(caught.value).cause == cause
-    driver.terminate([machine.id])
+    assert provider.explain_refusal(caught.value).cause == cause
+    provider.terminate([machine.id])
 
 
-def test_session_that_ended_idle_is_known_as_such(dataproc: Dataproc, driver: Driver) -> None:
-    (machine,) = start(driver, "idle-3f2a91c0")
+def test_session_that_ended_idle_is_known_as_such(dataproc: Dataproc, provider: Provider) -> None:
+    (machine,) = start(provider, "idle-3f2a91c0")
     dataproc.end_idle(only(dataproc))
-    (told,) = driver.describe([machine.id])
+    (told,) = provider.describe([machine.id])
     assert (told.state, told.reason) == ("ended", "idle") and told.ended
 
 
-def test_unwanted_launch_leaves_nothing(dataproc: Dataproc, driver: Driver) -> None:
+def test_unwanted_launch_leaves_nothing(dataproc: Dataproc, provider: Provider) -> None:
     stop = Event()
     stop.set()
     with pytest.raises(StopRequested):
-        driver.launch(order(**OFFER), machine_config(), stop)
+        provider.launch(order(**OFFER), machine_config(), stop)
     assert not dataproc.sessions
 
 
-def test_sweep_deletes_only_old_sessions_of_the_owner(dataproc: Dataproc, driver: Driver) -> None:
-    (machine,) = start(driver, "kept-3f2a91c0")
-    assert driver.sweep(OWNER, (), [REGION]) == [], "it is up"
-    driver.terminate([machine.id])
-    assert driver.sweep(OWNER, (), [REGION]) == [], "it has just ended"
+def test_sweep_deletes_only_old_sessions_of_the_owner(
+    dataproc: Dataproc, provider: Provider
+) -> None:
+    (machine,) = start(provider, "kept-3f2a91c0")
+    assert provider.sweep(OWNER, (), [REGION]) == [], "it is up"
+    provider.terminate([machine.id])
+    assert provider.sweep(OWNER, (), [REGION]) == [], "it has just ended"
     only(dataproc).ended -= 3600
-    assert driver.sweep("another", (), [REGION]) == []
-    assert driver.sweep(OWNER, (machine.token,), [REGION]) == []
-    assert driver.sweep(OWNER, (), [REGION]) == ["session jupyter-sky-kept-3f2a91c0"]
+    assert provider.sweep("another", (), [REGION]) == []
+    assert provider.sweep(OWNER, (machine.token,), [REGION]) == []
+    assert provider.sweep(OWNER, (), [REGION]) == ["session jupyter-sky-kept-3f2a91c0"]
     assert not dataproc.sessions
 
 
-def test_long_list_is_read_whole(dataproc: Dataproc, driver: Driver) -> None:
-    made = {start(driver, f"many{number}-3f2a91c0")[0].id for number in range(5)}
-    assert {one.id for one in driver.machines(owner=OWNER, regions=[REGION])} == made
-    driver.terminate(sorted(made))
+def test_long_list_is_read_whole(dataproc: Dataproc, provider: Provider) -> None:
+    made = {start(provider, f"many{number}-3f2a91c0")[0].id for number in range(5)}
+    assert {one.id for one in provider.machines(owner=OWNER, regions=[REGION])} == made
+    provider.terminate(sorted(made))

@@ -1,4 +1,4 @@
-"""EMR Serverless as a driver: boto3 against applications and sessions on loopback, over HTTPS."""
+"""EMR Serverless as a provider: boto3 against applications and sessions on loopback, over HTTPS."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from jupyter_sky.base.errors import SkyNoCapacity, SkyPermission, SkyUsageError
 from jupyter_sky.base.requests.offers import Offer
-from jupyter_sky.clouds.aws.emr_serverless import EmrServerless as Driver
+from jupyter_sky.clouds.aws.emr_serverless import EmrServerless as Provider
 from jupyter_sky.clouds.provider.classification import ProviderError
 from jupyter_sky.clouds.provider.parallel_requests import StopRequested
 from tests.clouds.aws_cases import machine_config, order, use
@@ -44,20 +44,22 @@ def emr(
 
 
 @pytest.fixture(scope="module")
-def driver() -> Driver:
-    return Driver()
+def provider() -> Provider:
+    return Provider()
 
 
 def asked(token: str = "train-0a1b2c3d", nodes: int = 3, **offer: Any) -> Any:
     return order(token, nodes, **OFFER | offer)
 
 
-def start(driver: Driver, request: Any) -> Any:
-    return send(driver, request, machine_config(request))
+def start(provider: Provider, request: Any) -> Any:
+    return send(provider, request, machine_config(request))
 
 
-def test_session_is_started_within_its_size_and_removed(emr: EmrServerless, driver: Driver) -> None:
-    (machine,) = start(driver, asked(nodes=3))
+def test_session_is_started_within_its_size_and_removed(
+    emr: EmrServerless, provider: Provider
+) -> None:
+    (machine,) = start(provider, asked(nodes=3))
     (application,) = emr.applications.values()
     assert application["maximumCapacity"] == {"cpu": "6 vCPU", "memory": "24 GB"}
     assert application["releaseLabel"] == "emr-7.13.0"
@@ -68,26 +70,26 @@ def test_session_is_started_within_its_size_and_removed(emr: EmrServerless, driv
     )
     assert application["autoStopConfiguration"]["enabled"]
 
-    wait_until(lambda: driver.endpoint(machine.id) is not None, "no endpoint")
-    endpoint = driver.endpoint(machine.id)
+    wait_until(lambda: provider.endpoint(machine.id) is not None, "no endpoint")
+    endpoint = provider.endpoint(machine.id)
     assert endpoint is not None and endpoint.headers["x-aws-proxy-auth"].startswith("token-")
     assert "token-" not in repr(endpoint)
-    listed = driver.machines(owner="me", regions=[REGION])
+    listed = provider.machines(owner="me", regions=[REGION])
     assert [one.id for one in listed] == [machine.id] and listed[0].token == machine.token
-    assert not driver.machines(owner="another", regions=[REGION])
+    assert not provider.machines(owner="another", regions=[REGION])
 
-    driver.terminate([machine.id])
+    provider.terminate([machine.id])
     assert emr.left() == []
-    assert {one.state for one in driver.describe([machine.id])} <= {"ended"}
-    driver.terminate([machine.id])  # again is no error
+    assert {one.state for one in provider.describe([machine.id])} <= {"ended"}
+    provider.terminate([machine.id])  # again is no error
 
 
 @pytest.mark.parametrize("action", ["CreateApplication", "StartSession"])
-def test_lost_answer_makes_one_session(emr: EmrServerless, driver: Driver, action: str) -> None:
+def test_lost_answer_makes_one_session(emr: EmrServerless, provider: Provider, action: str) -> None:
     emr.trouble(action, "cut")
-    (machine,) = start(driver, asked("lost-0a1b2c3d"))
+    (machine,) = start(provider, asked("lost-0a1b2c3d"))
     assert len(emr.live_sessions()) == 1
-    driver.terminate([machine.id])
+    provider.terminate([machine.id])
     assert emr.left() == []
 
 
@@ -102,7 +104,7 @@ def test_lost_answer_makes_one_session(emr: EmrServerless, driver: Driver, actio
 )
 def test_refusals_are_told_apart_and_leave_nothing(
     emr: EmrServerless,
-    driver: Driver,
+    provider: Provider,
     action: str,
     code: str,
     message: str,
@@ -111,25 +113,27 @@ def test_refusals_are_told_apart_and_leave_nothing(
 ) -> None:
     emr.refuse(action, code, message)
     with pytest.raises(kind) as caught:
-        start(driver, asked())
+        start(provider, asked())
     assert words in (getattr(caught.value, "hint", "") or "")
     assert emr.left() == []
 
 
-def test_missing_role_names_the_command_that_makes_it(emr: EmrServerless, driver: Driver) -> None:
+def test_missing_role_names_the_command_that_makes_it(
+    emr: EmrServerless, provider: Provider
+) -> None:
     emr.roles.clear()
     with pytest.raises(SkyPermission, match="role") as caught:
-        start(driver, asked())
+        start(provider, asked())
     assert "aws iam create-role --role-name jupyter-sky-emr-serverless" in (caught.value.hint or "")
     assert emr.left() == []
 
 
 def test_size_without_room_for_a_driver_is_refused_before_anything_is_made(
-    emr: EmrServerless, driver: Driver
+    emr: EmrServerless, provider: Provider
 ) -> None:
     small = replace(asked(nodes=1).offer, vcpus=1, memory=2)
     with pytest.raises(SkyUsageError, match="2 vCPUs and 4 GiB"):
-        start(driver, replace(asked(nodes=1), offer=small))
+        start(provider, replace(asked(nodes=1), offer=small))
     assert not emr.applications
 
 
@@ -143,51 +147,51 @@ def test_size_without_room_for_a_driver_is_refused_before_anything_is_made(
     ],
 )
 def test_failed_session_says_why(
-    emr: EmrServerless, driver: Driver, reason: str, cause: str
+    emr: EmrServerless, provider: Provider, reason: str, cause: str
 ) -> None:
     emr.failing.append(reason)
-    (machine,) = start(driver, asked("fails-0a1b2c3d"))
+    (machine,) = start(provider, asked("fails-0a1b2c3d"))
     with pytest.raises(ProviderError, match=reason.split(":")[0]) as caught:
-        wait_until(lambda: driver.endpoint(machine.id) is not None, "neither")
-    assert driver.explain_refusal(caught.value).cause == cause
-    driver.terminate([machine.id])
+        wait_until(lambda: provider.endpoint(machine.id) is not None, "neither")
+    assert provider.explain_refusal(caught.value).cause == cause
+    provider.terminate([machine.id])
 
 
-def test_session_that_ended_idle_is_known_as_such(emr: EmrServerless, driver: Driver) -> None:
-    (machine,) = start(driver, asked("idle-0a1b2c3d"))
+def test_session_that_ended_idle_is_known_as_such(emr: EmrServerless, provider: Provider) -> None:
+    (machine,) = start(provider, asked("idle-0a1b2c3d"))
     emr.end_idle(machine.id.rpartition("/")[2])
-    (told,) = driver.describe([machine.id])
+    (told,) = provider.describe([machine.id])
     assert (told.state, told.reason) == ("ended", "idle")
-    driver.terminate([machine.id])
+    provider.terminate([machine.id])
 
 
-def test_unwanted_launch_leaves_nothing(emr: EmrServerless, driver: Driver) -> None:
+def test_unwanted_launch_leaves_nothing(emr: EmrServerless, provider: Provider) -> None:
     stop = Event()
     stop.set()
     with pytest.raises(StopRequested):
-        driver.launch(asked(), machine_config(asked()), stop)
+        provider.launch(asked(), machine_config(asked()), stop)
     assert emr.left() == []
 
 
 def test_sweep_removes_only_old_applications_of_the_owner(
-    emr: EmrServerless, driver: Driver
+    emr: EmrServerless, provider: Provider
 ) -> None:
-    (machine,) = start(driver, asked("kept-0a1b2c3d"))
+    (machine,) = start(provider, asked("kept-0a1b2c3d"))
     (session,) = emr.sessions.values()
     session.ended = time.time()
-    assert driver.sweep("me", (), [REGION]) == [], "its launch may be going on"
+    assert provider.sweep("me", (), [REGION]) == [], "its launch may be going on"
     emr.applications[session.application]["createdAt"] -= 3600
-    assert driver.sweep("another", (), [REGION]) == []
-    assert driver.sweep("me", (machine.token,), [REGION]) == []
-    assert driver.sweep("me", (), [REGION]) == ["application jupyter-sky-kept-0a1b2c3d"]
+    assert provider.sweep("another", (), [REGION]) == []
+    assert provider.sweep("me", (machine.token,), [REGION]) == []
+    assert provider.sweep("me", (), [REGION]) == ["application jupyter-sky-kept-0a1b2c3d"]
     assert emr.left() == []
 
 
-def test_offer_of_each_release_has_its_label(emr: EmrServerless, driver: Driver) -> None:
+def test_offer_of_each_release_has_its_label(emr: EmrServerless, provider: Provider) -> None:
     packages = ("emr-serverless==8.0.0", "spark==4.0.2")
-    (machine,) = start(driver, asked("newer-0a1b2c3d", packages=packages))
+    (machine,) = start(provider, asked("newer-0a1b2c3d", packages=packages))
     assert [one["releaseLabel"] for one in emr.applications.values()] == ["emr-spark-8.0.0"]
-    driver.terminate([machine.id])
+    provider.terminate([machine.id])
 
 
 def test_offer_is_a_place_of_its_own() -> None:

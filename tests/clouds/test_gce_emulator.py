@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from jupyter_sky.clouds.gcp.clients import connect
-from jupyter_sky.clouds.gcp.driver import Gcp
+from jupyter_sky.clouds.gcp.provider import Gcp
 from tests.clouds.gcp_requests import ZONE, create, trouble_of, until, use
 from tests.emulators import gce_validation, google_tokens
 from tests.emulators.gce import Compute
@@ -53,8 +53,8 @@ def test_the_emulator_refuses_what_google_refuses(compute: Compute) -> None:
     assert (naked.status_code, naked.json()["error"]["status"]) == (401, "UNAUTHENTICATED")
 
 
-def test_the_emulator_answers_what_google_answers(compute: Compute, driver: Gcp) -> None:
-    create(driver, nodes=2)
+def test_the_emulator_answers_what_google_answers(compute: Compute, provider: Gcp) -> None:
+    create(provider, nodes=2)
     for held in compute.world.instances.values():
         gce_validation.check("Instance", held)
     for held in compute.world.operations.values():
@@ -123,9 +123,9 @@ def test_it_runs_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
             return requests.post(f"{url}/_sky/{method}", json=given, timeout=10).json()
 
         control("refuse", code="ZONE_RESOURCE_POOL_EXHAUSTED")
-        driver = Gcp()
-        assert trouble_of(lambda: create(driver)).cause == "capacity"
-        made = create(driver, "a-00000001", spot=True)
+        provider = Gcp()
+        assert trouble_of(lambda: create(provider)).cause == "capacity"
+        made = create(provider, "a-00000001", spot=True)
         assert [m["id"] for m in control("machines")] == [made[0].id]
         control("preempt", id=made[0].id, notice=0.05)
         until(lambda: control("machines") == [])

@@ -17,8 +17,8 @@ import requests
 from google.auth.exceptions import DefaultCredentialsError
 
 from jupyter_sky.clouds.gcp import clients, errors
-from jupyter_sky.clouds.gcp.driver import Gcp
 from jupyter_sky.clouds.gcp.errors import TABLE
+from jupyter_sky.clouds.gcp.provider import Gcp
 from jupyter_sky.clouds.launches.launcher import launch_machines
 from tests.clouds.gcp_requests import ZONE, create, machine_config, order, trouble_of, use
 from tests.emulators import gce_errors
@@ -40,7 +40,7 @@ OWN_WORDS |= {"connection", "timeout"}
 
 @pytest.mark.parametrize("code", sorted(set(TABLE) - OWN_WORDS))
 def test_every_code_of_the_table_is_known_over_the_wire(
-    shared: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch, code: str
+    shared: Compute, provider: Gcp, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
     use(monkeypatch, shared.env())
     action = _reached(code)
@@ -49,12 +49,12 @@ def test_every_code_of_the_table_is_known_over_the_wire(
     shared.refuse(code, action=action, times=3 if again else 1)
     try:
         if action == "create":
-            trouble = trouble_of(lambda: create(driver, f"x-{abs(hash(code)):x}"))
+            trouble = trouble_of(lambda: create(provider, f"x-{abs(hash(code)):x}"))
         else:
             if action == "token":
                 monkeypatch.setattr("google.auth._exponential_backoff.time.sleep", lambda _: None)
                 shared.tokens.forget()
-            trouble = trouble_of(driver.machines)
+            trouble = trouble_of(provider.machines)
     finally:
         shared.scripts.clear()
     cause, width, fix = TABLE[code]
@@ -82,7 +82,7 @@ def test_every_code_of_the_table_is_known_over_the_wire(
 )
 def test_account_problem_is_told_with_its_fix(
     shared: Compute,
-    driver: Gcp,
+    provider: Gcp,
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
     cause: str,
@@ -91,32 +91,32 @@ def test_account_problem_is_told_with_its_fix(
     does: str,
 ) -> None:
     use(monkeypatch, shared.wrong_env(kind))
-    for ask in (driver.identify, lambda: create(driver)):
+    for ask in (provider.identify, lambda: create(provider)):
         trouble = trouble_of(ask)
         assert (trouble.cause, trouble.code) == (cause, code)
         assert says in trouble.message and does in trouble.fix
         assert "PRIVATE KEY" not in str(trouble)
 
 
-def test_a_clock_that_is_wrong_is_found_out(compute: Compute, driver: Gcp) -> None:
+def test_a_clock_that_is_wrong_is_found_out(compute: Compute, provider: Gcp) -> None:
     compute.skew = 7200.0
-    trouble = trouble_of(driver.identify)
+    trouble = trouble_of(provider.identify)
     assert trouble.cause == "permission" and "timedatectl" in trouble.fix
     assert "reasonable timeframe" in trouble.message
     compute.skew = 0.0
-    assert driver.identify() == "sky@sky-test.iam.gserviceaccount.com in project sky-test"
+    assert provider.identify() == "sky@sky-test.iam.gserviceaccount.com in project sky-test"
 
 
-def test_a_token_that_has_ended_is_asked_for_anew(compute: Compute, driver: Gcp) -> None:
-    driver.identify()
+def test_a_token_that_has_ended_is_asked_for_anew(compute: Compute, provider: Gcp) -> None:
+    provider.identify()
     before = compute.calls.count("POST /token")
     compute.tokens.forget()
-    assert driver.identify().endswith("in project sky-test")
+    assert provider.identify().endswith("in project sky-test")
     assert compute.calls.count("POST /token") == before + 1
 
 
 def test_nobody_is_asked_but_the_addresses_that_are_set(
-    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    compute: Compute, provider: Gcp, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     resolve, asked = socket.getaddrinfo, list[str]()
 
@@ -128,31 +128,31 @@ def test_nobody_is_asked_but_the_addresses_that_are_set(
     anew = tmp_path / "key.json"  # nothing is known yet of these credentials
     anew.write_text(compute._key.read_text())
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(anew))
-    driver.identify()
-    driver.machines()
+    provider.identify()
+    provider.machines()
     time.sleep(0.3)  # what is asked in the background
     assert set(asked) == {"localhost"}
 
 
 def test_without_credentials_nobody_is_asked(
-    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, provider: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert driver.configured() == f"GOOGLE_APPLICATION_CREDENTIALS={compute._key}"
+    assert provider.configured() == f"GOOGLE_APPLICATION_CREDENTIALS={compute._key}"
     use(monkeypatch, compute.wrong_env("none"))
-    assert driver.configured() == ""
+    assert provider.configured() == ""
     with pytest.raises(DefaultCredentialsError):
-        driver.identify()
+        provider.identify()
     assert compute.calls == []
     login = Path(os.environ["CLOUDSDK_CONFIG"]) / "application_default_credentials.json"
     login.parent.mkdir()
     login.write_text(compute._key.read_text())
-    assert str(login) in driver.configured()
-    assert driver.identify().endswith("in project sky-test")
+    assert str(login) in provider.configured()
+    assert provider.identify().endswith("in project sky-test")
 
 
 def test_asking_what_is_configured_imports_no_sdk() -> None:
     code = (
-        "import sys, jupyter_sky.clouds.gcp.driver as gcp; gcp.Gcp().configured(); "
+        "import sys, jupyter_sky.clouds.gcp.provider as gcp; gcp.Gcp().configured(); "
         "print([m for m in sys.modules if m.startswith('google.')])"
     )
     env = {**os.environ, "GOOGLE_APPLICATION_CREDENTIALS": "/nowhere.json"}
@@ -162,55 +162,55 @@ def test_asking_what_is_configured_imports_no_sdk() -> None:
 
 def test_impossible_request_is_explained(shared: Compute, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, shared.env())
-    driver = Gcp()
-    gone = trouble_of(lambda: create(driver, "g-00000001", instance_type="n1-standard-3"))
+    provider = Gcp()
+    gone = trouble_of(lambda: create(provider, "g-00000001", instance_type="n1-standard-3"))
     assert gone.cause == "invalid" and "n1-standard-3" in gone.message
     large = machine_config("l-00000001", disk=70000)
-    too_large = trouble_of(lambda: launch_machines(driver, order("l-00000001"), large))
+    too_large = trouble_of(lambda: launch_machines(provider, order("l-00000001"), large))
     assert too_large.cause == "invalid" and "70000" in too_large.message
-    nowhere = trouble_of(lambda: create(driver, "z-00000001", zone="us-central9-a"))
+    nowhere = trouble_of(lambda: create(provider, "z-00000001", zone="us-central9-a"))
     assert nowhere.cause == "invalid" and "us-central9-a" in nowhere.message
-    arm = trouble_of(lambda: create(driver, "r-00000001", arch="arm64"))
+    arm = trouble_of(lambda: create(provider, "r-00000001", arch="arm64"))
     assert arm.cause == "invalid" and "architecture" in arm.message
     assert not [m for m in shared.machines() if "first" not in m["id"]]
 
 
 def test_a_page_in_place_of_an_answer_is_called_that(
-    shared: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
+    shared: Compute, provider: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, shared.env())
-    driver.identify()
+    provider.identify()
     for status, cause in ((200, "unknown"), (403, "unknown"), (503, "transient")):
         shared.refuse(f"page:{status}", action="identify")
-        trouble = trouble_of(driver.identify)
+        trouble = trouble_of(provider.identify)
         assert trouble.cause == cause, status
         assert "Google" in trouble.message and "NO_PROXY" in trouble.fix
         assert "<" not in trouble.message
     for status in (200, 403):
         shared.refuse(f"page:{status}", action="token")
         shared.tokens.forget()
-        trouble = trouble_of(driver.identify)
+        trouble = trouble_of(provider.identify)
         assert trouble.cause == "unknown" and "NO_PROXY" in trouble.fix
     shared.refuse("page:503", action="create")
-    assert trouble_of(lambda: create(driver, "h-00000001")).cause == "transient"
+    assert trouble_of(lambda: create(provider, "h-00000001")).cause == "transient"
 
 
 def test_unreachable_machine_is_not_taken_for_gone(
-    shared: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
+    shared: Compute, provider: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = [f"{ZONE}/first-00000000-0"]
     use(monkeypatch, shared.env())
     shared.refuse("page:404", action="remove")
-    assert trouble_of(lambda: driver.terminate(ours)).cause == "unknown"
+    assert trouble_of(lambda: provider.terminate(ours)).cause == "unknown"
     use(monkeypatch, shared.wrong_env("project"))
-    assert trouble_of(lambda: driver.terminate(ours)).cause == "permission"
-    assert trouble_of(lambda: driver.describe(ours)).cause == "permission"
+    assert trouble_of(lambda: provider.terminate(ours)).cause == "permission"
+    assert trouble_of(lambda: provider.describe(ours)).cause == "permission"
     use(monkeypatch, shared.env())
-    assert [m.id for m in driver.describe(ours)] == ours
+    assert [m.id for m in provider.describe(ours)] == ours
 
 
 def test_a_proxy_in_between_that_lets_nothing_through(
-    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, provider: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Refusing(BaseHTTPRequestHandler):
         def do_CONNECT(self) -> None:
@@ -225,7 +225,7 @@ def test_a_proxy_in_between_that_lets_nothing_through(
         for name in ("NO_PROXY", "no_proxy"):
             monkeypatch.setenv(name, "")
         monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{server.server_port}")
-        trouble = trouble_of(driver.identify)
+        trouble = trouble_of(provider.identify)
         assert trouble.cause == "transient" and "HTTPS_PROXY" in trouble.fix
         assert "proxy" in trouble.message
     finally:
@@ -234,30 +234,30 @@ def test_a_proxy_in_between_that_lets_nothing_through(
 
 
 def test_a_certificate_that_is_not_trusted_is_not_called_a_bad_network(
-    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, provider: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import certifi
 
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", certifi.where())
-    trouble = trouble_of(driver.identify)
+    trouble = trouble_of(provider.identify)
     assert trouble.cause == "unknown" and "REQUESTS_CA_BUNDLE" in trouble.fix
 
 
 def test_connections_that_break_or_hang_pass(
-    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, provider: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver.identify()
+    provider.identify()
     compute.lose("identify")
-    assert trouble_of(driver.identify).cause == "transient"
+    assert trouble_of(provider.identify).cause == "transient"
     compute.outage(0.3)
-    assert trouble_of(driver.identify).cause == "transient"
+    assert trouble_of(provider.identify).cause == "transient"
     time.sleep(0.3)
     compute.slow("identify", 1.0)
     monkeypatch.setitem(clients.CALL_OPTIONS, "timeout", 0.2)
-    trouble = trouble_of(driver.identify)
+    trouble = trouble_of(provider.identify)
     assert (trouble.cause, trouble.code) == ("transient", "timeout")
     monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", "https://localhost:1/compute/v1/")
-    assert trouble_of(driver.identify).code == "connection"
+    assert trouble_of(provider.identify).code == "connection"
 
 
 def test_errors_of_others_are_not_ours() -> None:

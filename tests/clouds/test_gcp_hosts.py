@@ -13,11 +13,11 @@ import pytest
 
 from jupyter_sky.base.errors import SkyPermission
 from jupyter_sky.base.settings.settings import Sky
-from jupyter_sky.clouds.gcp.driver import Gcp
+from jupyter_sky.clouds.gcp.provider import Gcp
 from jupyter_sky.clouds.launches import self_delete
 from jupyter_sky.clouds.launches.cloud_init import NEXT_HOST_KEY
 from jupyter_sky.clouds.launches.launch_records import installation_id
-from jupyter_sky.clouds.launches.launcher import CloudProvider, launch_machines
+from jupyter_sky.clouds.launches.launcher import Launcher, launch_machines
 from tests.clouds.gcp_requests import OWNER, ZONE, machine_config, order, until, use
 from tests.clouds.launched_machine import needs_isolation
 from tests.emulators.fleet import Fleet
@@ -48,8 +48,8 @@ def test_machines_are_real_hosts_that_are_reached_taken_back_and_power_themselve
     with Fleet() as fleet:
         compute = Compute(fleet, boot=0.02)
         use(monkeypatch, compute.env())
-        driver = Gcp()
-        made = launch_machines(driver, order("real-00000001", nodes=2, spot=True), born)
+        provider = Gcp()
+        made = launch_machines(provider, order("real-00000001", nodes=2, spot=True), born)
         hosts = {host.name: host for host in fleet.hosts()}
         for each in made:
             host = hosts[each.id.rpartition("/")[2]]
@@ -61,15 +61,15 @@ def test_machines_are_real_hosts_that_are_reached_taken_back_and_power_themselve
         head = hosts["real-00000001-0"]
         said = _run(tmp_path, head.address, head.port, "hostname; id -un")
         assert said.stdout.split() == ["real-00000001-0", "sky"], said.stderr
-        assert "ED25519" in driver.console(made[0].id)
+        assert "ED25519" in provider.console(made[0].id)
         compute.preempt(made[1].id, notice=0.5)
-        until(lambda: driver.describe([made[1].id])[0].preempted, 15)
+        until(lambda: provider.describe([made[1].id])[0].preempted, 15)
         assert host_ended(hosts["real-00000001-1"])
         assert head.running
         head.shutdown()
-        until(lambda: driver.describe([made[0].id])[0].state == "ended", 15)
-        assert [m.id for m in driver.machines(owner=OWNER)] == [made[0].id]
-        driver.terminate([made[0].id])
+        until(lambda: provider.describe([made[0].id])[0].state == "ended", 15)
+        assert [m.id for m in provider.machines(owner=OWNER)] == [made[0].id]
+        provider.terminate([made[0].id])
         until(lambda: not compute.machines(), 15)
         assert fleet.hosts() == []
         compute.close()
@@ -94,7 +94,7 @@ def real(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Compute]:
         Sky.clear_instance()
 
 
-def launch(cloud: CloudProvider) -> str:
+def launch(cloud: Launcher) -> str:
     """Launch a machine whose lease ends in some seconds, with its own script; return its id."""
     mine = installation_id(Path(Sky.load().data_dir))
     (made,) = cloud.launch(order(owner=mine, lease=2.0))
@@ -103,7 +103,7 @@ def launch(cloud: CloudProvider) -> str:
 
 @pytest.mark.slow
 def test_a_machine_whose_lease_ends_deletes_itself(real: Compute) -> None:
-    cloud, fleet = CloudProvider(Gcp()), real.world.fleet
+    cloud, fleet = Launcher(Gcp()), real.world.fleet
     name = launch(cloud).partition("/")[2]
     assert fleet is not None and len(real.machines()) == len(real.world.disks) == 1
     until(lambda: not real.machines(), 25)
@@ -116,7 +116,7 @@ def test_a_machine_whose_lease_ends_deletes_itself(real: Compute) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("why", ["account", "permission"])
 def test_a_machine_that_may_not_delete_itself_is_off_and_found(real: Compute, why: str) -> None:
-    cloud = CloudProvider(Gcp())
+    cloud = Launcher(Gcp())
     if why == "account":
         real.accounts.add(real.accounts.default, lent=False)
     else:
@@ -161,7 +161,7 @@ def _key_pair(path: Path) -> str:
 
 @pytest.mark.slow
 def test_machine_ends_itself_when_credentials_are_revoked(real: Compute) -> None:
-    cloud, fleet = CloudProvider(Gcp()), real.world.fleet
+    cloud, fleet = Launcher(Gcp()), real.world.fleet
     mine = installation_id(Path(Sky.load().data_dir))
     machines = cloud.launch(order(owner=mine, lease=6000.0))
     cloud.await_slots(machines)
@@ -183,7 +183,7 @@ def test_machine_ends_itself_when_credentials_are_revoked(real: Compute) -> None
 
 @pytest.mark.slow
 def test_machine_that_cannot_be_told_ends_with_its_lease(real: Compute) -> None:
-    cloud, fleet = CloudProvider(Gcp()), real.world.fleet
+    cloud, fleet = Launcher(Gcp()), real.world.fleet
     mine = installation_id(Path(Sky.load().data_dir))
     machines = cloud.launch(order(owner=mine, lease=20.0))
     cloud.await_slots(machines)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from jupyter_sky.clouds.gcp import instances as machine
-from jupyter_sky.clouds.gcp.driver import Gcp
+from jupyter_sky.clouds.gcp.provider import Gcp
 from jupyter_sky.clouds.launches.launcher import delete_unused_resources, launch_machines
 from tests.clouds.gcp_requests import (
     OWNER,
@@ -24,9 +24,9 @@ pytest_plugins = ["tests.clouds.gcp_fixtures"]
 
 
 def test_port_22_and_the_nodes_of_one_cluster_are_all_that_is_open(
-    compute: Compute, driver: Gcp
+    compute: Compute, provider: Gcp
 ) -> None:
-    two, one = create(driver, "two-00000001", nodes=2), create(driver, "one-00000001")
+    two, one = create(provider, "two-00000001", nodes=2), create(provider, "one-00000001")
     rules = {name: dict(rule) for name, rule in compute.world.firewalls.items()}
     assert set(rules) == {machine.ssh_rule_name(machine_config()), "two-00000001"}
     ssh = rules[machine.ssh_rule_name(machine_config())]
@@ -37,12 +37,12 @@ def test_port_22_and_the_nodes_of_one_cluster_are_all_that_is_open(
     assert {rule for rule in inside if rule[1] == 0} == {(f"{m.private}/32", 0) for m in two}
     assert compute.world.ingress(instance(compute, one[0].id)) == [("0.0.0.0/0", 22)]
     narrow = machine_config("far-00000001", ssh_from=("203.0.113.0/24", "198.51.100.7/32"))
-    far = launch_machines(driver, order("far-00000001"), narrow)
+    far = launch_machines(provider, order("far-00000001"), narrow)
     assert compute.world.ingress(instance(compute, far[0].id)) == [
         ("203.0.113.0/24", 22),
         ("198.51.100.7/32", 22),
     ]
-    driver.terminate([m.id for m in two])
+    provider.terminate([m.id for m in two])
     assert "two-00000001" not in compute.world.firewalls
 
 
@@ -56,25 +56,27 @@ def test_many_notebooks_at_once_make_one_network(compute: Compute) -> None:
     assert len(compute.world.firewalls) == 7
 
 
-def test_a_network_whose_making_was_interrupted_is_finished(compute: Compute, driver: Gcp) -> None:
+def test_a_network_whose_making_was_interrupted_is_finished(
+    compute: Compute, provider: Gcp
+) -> None:
     compute.lose("network")
-    assert trouble_of(lambda: create(driver)).cause == "transient"
-    assert create(driver)
+    assert trouble_of(lambda: create(provider)).cause == "transient"
+    assert create(provider)
 
 
 def test_leftovers_are_found_once_they_are_old(
-    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, provider: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = create(driver, nodes=2)
+    made = create(provider, nodes=2)
     for disk in compute.world.disks:
         compute.world.instances[disk]["disks"][0]["autoDelete"] = False
     compute.world._gone((ZONE, "train-3f2a91c0-0"))
-    assert delete_unused_resources(driver, OWNER) == []  # young: it may be about to be used
-    monkeypatch.setattr("jupyter_sky.clouds.gcp.driver.LAUNCH_GRACE_SECONDS", -60.0)
-    assert delete_unused_resources(driver, "bob-1234abcd") == []
-    assert delete_unused_resources(driver, OWNER, ["europe-west4"]) == []
-    assert delete_unused_resources(driver, OWNER) == [f"disk {made[0].id}"]
+    assert delete_unused_resources(provider, OWNER) == []  # young: it may be about to be used
+    monkeypatch.setattr("jupyter_sky.clouds.gcp.provider.LAUNCH_GRACE_SECONDS", -60.0)
+    assert delete_unused_resources(provider, "bob-1234abcd") == []
+    assert delete_unused_resources(provider, OWNER, ["europe-west4"]) == []
+    assert delete_unused_resources(provider, OWNER) == [f"disk {made[0].id}"]
     compute.world._gone((ZONE, "train-3f2a91c0-1"))
-    found = delete_unused_resources(driver, OWNER)
+    found = delete_unused_resources(provider, OWNER)
     assert found == [f"disk {made[1].id}", "firewall rule train-3f2a91c0"]
-    assert compute.world.disks == {} and delete_unused_resources(driver, OWNER) == []
+    assert compute.world.disks == {} and delete_unused_resources(provider, OWNER) == []

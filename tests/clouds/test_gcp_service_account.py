@@ -11,7 +11,7 @@ from google.api_core import exceptions
 
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.gcp import service_account
-from jupyter_sky.clouds.gcp.driver import Gcp
+from jupyter_sky.clouds.gcp.provider import Gcp
 from tests.clouds.gcp_requests import ZONE, create, instance, order, trouble_of, until
 from tests.emulators.gce import PROJECT, Compute
 from tests.emulators.gce_validation import Refused
@@ -28,23 +28,23 @@ def give(monkeypatch: pytest.MonkeyPatch, account: str) -> None:
 
 @pytest.mark.parametrize("account", ["default", ACCOUNT, f" {ACCOUNT} "])
 def test_machines_get_the_account_with_one_scope(
-    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch, account: str
+    compute: Compute, provider: Gcp, monkeypatch: pytest.MonkeyPatch, account: str
 ) -> None:
     compute.accounts.add(ACCOUNT)
     give(monkeypatch, account)
     email = compute.accounts.default if account == "default" else ACCOUNT
-    for each in create(driver, nodes=2):
+    for each in create(provider, nodes=2):
         (attached,) = instance(compute, each.id)["serviceAccounts"]
         assert attached == {"email": email, "scopes": [service_account.SCOPE]}
     assert service_account.SCOPE == "https://www.googleapis.com/auth/compute"
 
 
 def test_self_deletion_is_known_without_requests(
-    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, provider: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert driver.self_delete_script(order()) == ""
+    assert provider.self_delete_script(order()) == ""
     give(monkeypatch, "default")
-    shell = driver.self_delete_script(order())
+    shell = provider.self_delete_script(order())
     assert f'"{compute.url}/compute/v1/projects/"' in shell
     assert compute.calls == []
     checked = subprocess.run(["sh", "-n"], input=shell, text=True, capture_output=True)
@@ -67,7 +67,7 @@ def test_self_deletion_is_known_without_requests(
 )
 def test_machines_come_without_an_account_that_they_may_not_have(
     compute: Compute,
-    driver: Gcp,
+    provider: Gcp,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     account: str,
@@ -75,17 +75,17 @@ def test_machines_come_without_an_account_that_they_may_not_have(
 ) -> None:
     compute.accounts.add(ACCOUNT, lent=False)
     give(monkeypatch, account)
-    made = create(driver, nodes=3)
+    made = create(provider, nodes=3)
     assert [each.state for each in made] == ["running"] * 3 and len(compute.machines()) == 3
     assert all("serviceAccounts" not in instance(compute, each.id) for each in made)
     (warning,) = caplog.messages
     assert says in warning and account in warning and "billed until %sky reap" in warning
-    assert create(driver, nodes=3) == made  # an order that is sent again finds them
+    assert create(provider, nodes=3) == made  # an order that is sent again finds them
     assert len(compute.machines()) == 3
 
 
 def test_an_account_that_only_some_machines_get_is_no_obstacle(
-    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, provider: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check, asked = compute.accounts.check, list[int]()
 
@@ -96,23 +96,23 @@ def test_an_account_that_only_some_machines_get_is_no_obstacle(
     monkeypatch.setattr(compute.accounts, "check", some)
     compute.world.boot = 0.2
     give(monkeypatch, "default")
-    made = create(driver, nodes=4)
+    made = create(provider, nodes=4)
     with_role = ["serviceAccounts" in instance(compute, each.id) for each in made]
     assert len(made) == 4 and sorted(with_role) == [False, False, True, True]
 
 
 def test_other_refusals_are_not_the_account_s(
     compute: Compute,
-    driver: Gcp,
+    provider: Gcp,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     give(monkeypatch, "default")
-    create(driver, "first-00000000")
+    create(provider, "first-00000000")
     for code, cause in (("ZONE_RESOURCE_POOL_EXHAUSTED", "capacity"), ("forbidden", "permission")):
         compute.refuse(code)
         before = len([call for call in compute.calls if call.startswith("POST")])
-        assert trouble_of(lambda: create(driver, f"{cause}-00000000")).cause == cause  # noqa: B023
+        assert trouble_of(lambda: create(provider, f"{cause}-00000000")).cause == cause  # noqa: B023
         assert len([call for call in compute.calls if call.startswith("POST")]) == before + 1
     assert caplog.messages == []
 
@@ -135,12 +135,12 @@ def test_refusal_of_a_service_account_is_read_from_its_message(
 
 
 def test_an_answer_that_was_lost_makes_no_second_machine_with_an_account(
-    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, provider: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     give(monkeypatch, "default")
     compute.lose("create", times=1)
-    assert trouble_of(lambda: create(driver, nodes=2)).cause == "transient"
-    assert len(create(driver, nodes=2)) == 2
+    assert trouble_of(lambda: create(provider, nodes=2)).cause == "transient"
+    assert len(create(provider, nodes=2)) == 2
     for each in compute.machines():
         assert "serviceAccounts" in instance(compute, each["id"])
     assert len(compute.machines()) == 2
@@ -156,9 +156,9 @@ def ask(compute: Compute, token: str, path: str, method: str = "DELETE") -> requ
 
 
 def test_a_machine_s_token_deletes_with_the_scope_and_the_permission_only(
-    compute: Compute, driver: Gcp
+    compute: Compute, provider: Gcp
 ) -> None:
-    create(driver)
+    create(provider)
     issue, me = compute.tokens.issue, "instances/train-3f2a91c0-0"
     compute.accounts.add(ACCOUNT, may=["compute.instances.get"])
     default, scopes = compute.accounts.default, [service_account.SCOPE]

@@ -14,12 +14,12 @@ from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds import launch_obstacle, power_off_note
 from jupyter_sky.clouds.gcp import instances
-from jupyter_sky.clouds.gcp.driver import Gcp
+from jupyter_sky.clouds.gcp.provider import Gcp
 from jupyter_sky.clouds.launches import lease_watch
-from jupyter_sky.clouds.launches.base import Machine
 from jupyter_sky.clouds.launches.launcher import launch_machines
 from jupyter_sky.clouds.provider import ProviderError
 from jupyter_sky.clouds.provider.parallel_requests import StopRequested
+from jupyter_sky.clouds.provider.values import Machine
 from jupyter_sky.knowledge.catalog import load
 from tests.clouds.gcp_requests import OWNER, ZONE, create, machine_config, order, trouble_of, until
 from tests.emulators.gce import Compute
@@ -43,9 +43,9 @@ def ids(machines: list[Machine]) -> list[str]:
     return [machine.id for machine in machines]
 
 
-def test_one_host_is_a_node_with_its_script(compute: Compute, driver: Gcp) -> None:
+def test_one_host_is_a_node_with_its_script(compute: Compute, provider: Gcp) -> None:
     config = machine_config(script="echo here\n")
-    (machine,) = launch_machines(driver, order(**V2), config)
+    (machine,) = launch_machines(provider, order(**V2), config)
     node = node_of(compute)
     assert machine.id == f"{ZONE}/train-3f2a91c0-0/0" and machine.address.startswith("192.0.2.")
     assert (machine.token, machine.owner, machine.state) == ("train-3f2a91c0", OWNER, "running")
@@ -53,38 +53,38 @@ def test_one_host_is_a_node_with_its_script(compute: Compute, driver: Gcp) -> No
     assert node["metadata"]["startup-script"] == "echo here\n"
     assert node["metadata"]["ssh-keys"] == "sky:ssh-ed25519 AAAA sky"
     assert "schedulingConfig" not in node and node["networkConfig"]["network"] == "jupyter-sky"
-    assert driver.console(machine.id) == "", "Compute Engine knows no machine of this name"
+    assert provider.console(machine.id) == "", "Compute Engine knows no machine of this name"
 
 
-def test_each_network_endpoint_is_a_machine(compute: Compute, driver: Gcp) -> None:
-    machines = create(driver, **FOUR, spot=True)
+def test_each_network_endpoint_is_a_machine(compute: Compute, provider: Gcp) -> None:
+    machines = create(provider, **FOUR, spot=True)
     assert [machine.rank for machine in machines] == [0, 1, 2, 3]
     assert len({machine.address for machine in machines}) == 4 and len(compute.tpus.nodes) == 1
     assert node_of(compute)["schedulingConfig"] == {"spot": True}
     assert "train-3f2a91c0" in compute.world.firewalls, "they reach each other"
-    driver.terminate([machines[2].id])
+    provider.terminate([machines[2].id])
     until(lambda: compute.tpus.billed() == [])
 
 
-def test_two_slices_have_ranks_in_a_row(compute: Compute, driver: Gcp) -> None:
-    machines = create(driver, **FOUR, nodes=2)
+def test_two_slices_have_ranks_in_a_row(compute: Compute, provider: Gcp) -> None:
+    machines = create(provider, **FOUR, nodes=2)
     assert [machine.rank for machine in machines] == list(range(8))
     assert len(compute.tpus.billed()) == 2
 
 
-def test_same_request_finds_its_slice(compute: Compute, driver: Gcp) -> None:
+def test_same_request_finds_its_slice(compute: Compute, provider: Gcp) -> None:
     compute.tpus.lost.append("POST")
-    assert trouble_of(lambda: create(driver, **V2)).cause == "transient"
-    first, second = create(driver, **V2), create(driver, **V2)
+    assert trouble_of(lambda: create(provider, **V2)).cause == "transient"
+    first, second = create(provider, **V2), create(provider, **V2)
     assert ids(first) == ids(second) and len(compute.tpus.nodes) == 1
     created = [each for each in compute.tpus.requests if each.startswith("POST")]
     assert len(created) == 3, "the second and third are answered by 409"
 
 
-def test_name_of_another_request_is_refused(compute: Compute, driver: Gcp) -> None:
-    create(driver, **V2)
+def test_name_of_another_request_is_refused(compute: Compute, provider: Gcp) -> None:
+    create(provider, **V2)
     node_of(compute)["metadata"]["jupyter-sky-token"] = "other-00000000"
-    assert trouble_of(lambda: create(driver, **V2)).cause == "invalid"
+    assert trouble_of(lambda: create(provider, **V2)).cause == "invalid"
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,10 @@ def test_name_of_another_request_is_refused(compute: Compute, driver: Gcp) -> No
     ],
 )
 def test_refusal_is_classified(
-    compute: Compute, driver: Gcp, status: int, words: str, cause: str
+    compute: Compute, provider: Gcp, status: int, words: str, cause: str
 ) -> None:
     compute.tpus.refusals.append((status, words))
-    trouble = trouble_of(lambda: create(driver, **V2))
+    trouble = trouble_of(lambda: create(provider, **V2))
     assert trouble.cause == cause and trouble.message == words
     assert compute.tpus.billed() == []
 
@@ -120,54 +120,58 @@ def test_refusal_is_classified(
     ],
 )
 def test_operation_that_fails_leaves_nothing(
-    compute: Compute, driver: Gcp, code: int, words: str, cause: str, scope: str
+    compute: Compute, provider: Gcp, code: int, words: str, cause: str, scope: str
 ) -> None:
     compute.tpus.failures.append((code, words))
-    trouble = trouble_of(lambda: create(driver, **FOUR, nodes=2))
+    trouble = trouble_of(lambda: create(provider, **FOUR, nodes=2))
     assert (trouble.cause, trouble.scope, trouble.message) == (cause, scope, words)
     if cause != "transient":
         until(lambda: compute.tpus.billed() == [])
 
 
-def test_preempted_slice_stays_until_it_is_deleted(compute: Compute, driver: Gcp) -> None:
-    machines = create(driver, **FOUR, spot=True)
+def test_preempted_slice_stays_until_it_is_deleted(compute: Compute, provider: Gcp) -> None:
+    machines = create(provider, **FOUR, spot=True)
     compute.tpus.preempt("train-3f2a91c0-0")
-    seen = driver.describe(ids(machines))
+    seen = provider.describe(ids(machines))
     assert [(each.state, each.preempted) for each in seen] == [("ended", True)] * 4
-    listed = driver.machines(owner=OWNER)
+    listed = provider.machines(owner=OWNER)
     assert ids(listed) == ids(machines), "it holds quota"
-    driver.terminate(ids(machines))
+    provider.terminate(ids(machines))
     until(lambda: compute.tpus.billed() == [])
-    assert driver.describe(ids(machines)) == [] and driver.machines() == []
+    assert provider.describe(ids(machines)) == [] and provider.machines() == []
 
 
-def test_lists_have_pages_and_other_machines(compute: Compute, driver: Gcp) -> None:
+def test_lists_have_pages_and_other_machines(compute: Compute, provider: Gcp) -> None:
     compute.tpus.page = 1
     for token in ("a-00000001", "b-00000002"):
-        create(driver, token, **V2)
-    (virtual,) = create(driver, "c-00000003")
-    assert {each.token for each in driver.machines()} == {"a-00000001", "b-00000002", "c-00000003"}
-    assert ids(driver.machines(token="c-00000003")) == [virtual.id]
-    assert driver.machines(regions=["us-east1"]) == driver.machines(owner="eve") == []
+        create(provider, token, **V2)
+    (virtual,) = create(provider, "c-00000003")
+    assert {each.token for each in provider.machines()} == {
+        "a-00000001",
+        "b-00000002",
+        "c-00000003",
+    }
+    assert ids(provider.machines(token="c-00000003")) == [virtual.id]
+    assert provider.machines(regions=["us-east1"]) == provider.machines(owner="eve") == []
 
 
-def test_zone_that_does_not_answer_is_not_taken_for_empty(compute: Compute, driver: Gcp) -> None:
+def test_zone_that_does_not_answer_is_not_taken_for_empty(compute: Compute, provider: Gcp) -> None:
     compute.tpus.unreachable.append(f"projects/sky-test/locations/{ZONE}")
-    assert trouble_of(lambda: driver.machines()).cause == "transient"
+    assert trouble_of(lambda: provider.machines()).cause == "transient"
 
 
-def test_unknown_slice_is_no_error(compute: Compute, driver: Gcp) -> None:
-    (machine,) = create(driver, **V2)
-    driver.terminate([f"{ZONE}/gone-00000000-0/0", machine.id, machine.id])
+def test_unknown_slice_is_no_error(compute: Compute, provider: Gcp) -> None:
+    (machine,) = create(provider, **V2)
+    provider.terminate([f"{ZONE}/gone-00000000-0/0", machine.id, machine.id])
     until(lambda: compute.tpus.billed() == [])
-    driver.terminate([machine.id])
+    provider.terminate([machine.id])
 
 
-def test_launch_that_is_given_up_leaves_nothing(compute: Compute, driver: Gcp) -> None:
+def test_launch_that_is_given_up_leaves_nothing(compute: Compute, provider: Gcp) -> None:
     stop = Event()
     stop.set()
     with pytest.raises(StopRequested):
-        driver.launch(order(**V2), machine_config(), stop)
+        provider.launch(order(**V2), machine_config(), stop)
     until(lambda: compute.tpus.billed() == [])
 
 
@@ -175,50 +179,50 @@ def test_launch_that_is_given_up_leaves_nothing(compute: Compute, driver: Gcp) -
 
 
 def test_queued_slice_is_waited_for_and_deleted_with_its_queue(
-    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, provider: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue(monkeypatch)
-    machines = create(driver, **FOUR, spot=True)
+    machines = create(provider, **FOUR, spot=True)
     assert len(machines) == 4
     (queued,) = compute.tpus.queued.values()
     assert queued["queueingPolicy"] == {"validUntilDuration": "60s"} and queued["spot"] == {}
-    assert ids(create(driver, **FOUR, spot=True)) == ids(machines), "by the same requestId"
-    driver.terminate(ids(machines))
+    assert ids(create(provider, **FOUR, spot=True)) == ids(machines), "by the same requestId"
+    provider.terminate(ids(machines))
     until(lambda: not compute.tpus.queued and not compute.tpus.nodes)
 
 
 def test_queued_request_that_fails_is_deleted(
-    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, provider: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue(monkeypatch)
     compute.tpus.failures.append((8, NO_CAPACITY))
-    trouble = trouble_of(lambda: create(driver, **V2))
+    trouble = trouble_of(lambda: create(provider, **V2))
     assert (trouble.cause, trouble.message) == ("capacity", NO_CAPACITY)
     until(lambda: not compute.tpus.queued)
 
 
 def test_slice_may_wait_in_the_queue_longer_than_it_takes_to_start(
-    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, provider: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue(monkeypatch)
     compute.tpus.boot = 0.3
     monkeypatch.setattr("jupyter_sky.clouds.gcp.tpu.OPERATION_SECONDS", 0.0)
-    assert len(create(driver, **V2)) == 1
+    assert len(create(provider, **V2)) == 1
 
 
 def test_request_in_the_queue_is_listed_and_ended(
-    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, provider: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after its process was killed: it would cost once it is served."""
     queue(monkeypatch)
     compute.tpus.boot = 60.0  # longer than the test takes
     monkeypatch.setattr("jupyter_sky.clouds.gcp.tpu._await_ready", lambda *_: None)
-    create(driver, **FOUR)
-    listed = driver.machines(owner=OWNER)
+    create(provider, **FOUR)
+    listed = provider.machines(owner=OWNER)
     assert [each.state for each in listed] == ["starting"] * 4 and not compute.tpus.nodes
-    assert ids(driver.describe(ids(listed))) == ids(listed)
+    assert ids(provider.describe(ids(listed))) == ids(listed)
     compute.tpus.boot = 0.05
-    driver.terminate(ids(listed))
+    provider.terminate(ids(listed))
     until(lambda: not compute.tpus.queued)
     assert compute.tpus.billed() == []
 
@@ -258,17 +262,17 @@ def test_slice_can_be_launched_and_is_watched() -> None:
 
 
 def test_slice_deletes_itself_by_its_path(
-    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, provider: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Sky.load(), "providers", {"gcp": {"service_account": "default"}})
-    shell = driver.self_delete_script(order(**V2))
+    shell = provider.self_delete_script(order(**V2))
     assert f'"{compute.url}/v2/projects/"' in shell
     assert subprocess.run(["sh", "-n"], input=shell, text=True).returncode == 0
     compile(shell.partition("\n")[2].rpartition("\nEOF")[0], "ending", "exec")
-    create(driver, **V2)
+    create(provider, **V2)
     assert node_of(compute)["metadata"]["jupyter-sky-path"] == "nodes/train-3f2a91c0-0"
 
 
-def test_slice_without_a_zone_is_refused(compute: Compute, driver: Gcp) -> None:
+def test_slice_without_a_zone_is_refused(compute: Compute, provider: Gcp) -> None:
     with pytest.raises(ProviderError, match="needs a zone"):
-        create(driver, **V2, zone=None)
+        create(provider, **V2, zone=None)

@@ -19,10 +19,11 @@ from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds import LaunchRequest, get
 from jupyter_sky.clouds.launches import journals
-from jupyter_sky.clouds.launches.base import Machine, is_reached_by_ssh
-from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.clouds.launches.base import is_reached_by_ssh
+from jupyter_sky.clouds.launches.launcher import Launcher
 from jupyter_sky.clouds.launches.machine_records import launch_records
 from jupyter_sky.clouds.launches.ssh_slot import Slot
+from jupyter_sky.clouds.provider.values import Machine
 from jupyter_sky.machines.engines.controller.journal import Journal
 from tests.clouds.gcp_requests import order as gcp_order
 from tests.conftest import wait_until
@@ -99,13 +100,13 @@ def test_machine_ends_though_its_journal_cannot_be_had(
     error: BaseException,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    from jupyter_sky.clouds.gcp.driver import Gcp
+    from jupyter_sky.clouds.gcp.provider import Gcp
 
     def fail(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(Sky.load(), "data_dir", str(tmp_path))
-    cloud = CloudProvider(Gcp())
+    cloud = Launcher(Gcp())
     asked = gcp_order("train-00000001")
     machines = cloud.launch(asked)
     node = Slot(0, "t.0", machines[0].id, Address("sky", "192.0.2.7"), directory="/x")
@@ -128,10 +129,10 @@ def test_machine_ends_though_its_journal_cannot_be_had(
 def test_machine_ends_though_the_note_of_it_is_damaged(
     compute: Compute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: object
 ) -> None:
-    from jupyter_sky.clouds.gcp.driver import Gcp
+    from jupyter_sky.clouds.gcp.provider import Gcp
 
     monkeypatch.setattr(Sky.load(), "data_dir", str(tmp_path))
-    cloud = CloudProvider(Gcp())
+    cloud = Launcher(Gcp())
     asked = gcp_order("train-00000001")
     ids = [machine.id for machine in cloud.launch(asked)]
     launch_records().write(asked.token, launch_records().read(asked.token) | {"nodes": nodes})

@@ -17,9 +17,10 @@ from jupyter_sky import clouds
 from jupyter_sky.base.errors import SkyNoCapacity, SkyPermission, SkyUsageError
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
-from jupyter_sky.clouds.kubernetes import driver
-from jupyter_sky.clouds.kubernetes import driver as status
-from jupyter_sky.clouds.kubernetes.driver import Kubernetes
+from jupyter_sky.clouds import launchers
+from jupyter_sky.clouds.kubernetes import provider
+from jupyter_sky.clouds.kubernetes import provider as status
+from jupyter_sky.clouds.kubernetes.provider import Kubernetes
 from jupyter_sky.clouds.provider import ProviderError
 from jupyter_sky.clouds.testing.harness import wait_until
 from jupyter_sky.machines.provisioner.placement import decide_placement, usable_providers
@@ -42,7 +43,7 @@ def cluster() -> Iterator[Launches]:
 
 @pytest.fixture(autouse=True)
 def emptied(cluster: Launches, tmp_path, monkeypatch) -> Iterator[None]:
-    monkeypatch.setattr(clouds, "_live_offers", {})
+    monkeypatch.setattr(launchers, "_live_offers", {})
     yield from cluster.prepare(tmp_path, monkeypatch)
 
 
@@ -90,13 +91,13 @@ def test_price_and_node_selector_are_settings(cluster, monkeypatch):
     ],
 )
 def test_nodes_that_take_no_pods_are_not_offered(change, is_taken):
-    assert (driver.read_kind(make_node("a", "4", "8Gi", **change), {}) is not None) is is_taken
+    assert (provider.read_kind(make_node("a", "4", "8Gi", **change), {}) is not None) is is_taken
 
 
 def test_cordoned_node_is_not_offered():
     node = make_node("a", "4", "8Gi")
     node["spec"]["unschedulable"] = True
-    assert driver.read_kind(node, {}) is None
+    assert provider.read_kind(node, {}) is None
 
 
 def test_pod_asks_for_its_limits_and_ends_with_its_lease(cluster):

@@ -18,8 +18,8 @@ from jupyter_sky.base.errors import SkyNoCapacity
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds import power_off_note
 from jupyter_sky.clouds.launches import lease_watch
-from jupyter_sky.clouds.nebius import driver as driver_module
-from jupyter_sky.clouds.nebius.driver import Nebius
+from jupyter_sky.clouds.nebius import provider as driver_module
+from jupyter_sky.clouds.nebius.provider import Nebius
 from jupyter_sky.clouds.provider import ProviderError
 from tests.clouds.neo_worlds import NebiusWorld
 from tests.clouds.rest_launches import Launches

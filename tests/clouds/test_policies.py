@@ -1,4 +1,4 @@
-"""Least rights of users: they are what drivers ask, as the emulated clouds have heard it."""
+"""Least rights of users: they are what providers ask, as the emulated clouds have heard it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pytest
 
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.aws.account import PRICE_ACTIONS, policy_actions, policy_document
-from jupyter_sky.clouds.aws.driver import Aws
-from jupyter_sky.clouds.azure.driver import ACTIONS, Azure
+from jupyter_sky.clouds.aws.provider import Aws
+from jupyter_sky.clouds.azure.provider import ACTIONS, Azure
 from jupyter_sky.clouds.gcp.account import PERMISSIONS
-from jupyter_sky.clouds.gcp.driver import Gcp
+from jupyter_sky.clouds.gcp.provider import Gcp
 from tests.clouds import azure_requests, gcp_requests
 from tests.clouds.aws_cases import (
     account_fixture,
     create,
-    driver_fixture,
     ec2_fixture,
     order,
+    provider_fixture,
     running,
 )
 from tests.clouds.azure_fixtures import arm, azure
@@ -36,8 +36,8 @@ __all__ = [
     "arm",
     "azure",
     "compute",
-    "driver_fixture",
     "ec2_fixture",
+    "provider_fixture",
     "server",
 ]
 
@@ -53,18 +53,18 @@ AWS_UNASKED = {  # by a launch in an account that is as usual
 }
 
 
-def test_policy_of_aws_allows_what_a_launch_asks_and_no_more(ec2: Ec2, driver: Aws) -> None:
-    driver.identify()
-    (machine,) = running(driver, create(driver, order()))
-    driver.machines(owner="me")
-    driver.console(machine.id)
-    driver.stop([machine.id])
-    wait_until(lambda: driver.describe([machine.id])[0].stopped)
-    driver.start([machine.id])
-    running(driver, [machine])
-    driver.terminate([machine.id])
-    wait_until(lambda: driver.describe([machine.id])[0].state == "ended")
-    driver.sweep("me", [], ["us-east-1"])
+def test_policy_of_aws_allows_what_a_launch_asks_and_no_more(ec2: Ec2, provider: Aws) -> None:
+    provider.identify()
+    (machine,) = running(provider, create(provider, order()))
+    provider.machines(owner="me")
+    provider.console(machine.id)
+    provider.stop([machine.id])
+    wait_until(lambda: provider.describe([machine.id])[0].stopped)
+    provider.start([machine.id])
+    running(provider, [machine])
+    provider.terminate([machine.id])
+    wait_until(lambda: provider.describe([machine.id])[0].state == "ended")
+    provider.sweep("me", [], ["us-east-1"])
     services = {"GetParameter": "ssm", "GetCallerIdentity": "sts"}
     names = {call.split()[0] for call in ec2.calls}
     asked = {f"{services.get(name, 'ec2')}:{name}" for name in names}
@@ -149,15 +149,15 @@ def _tpu_permission(call: str) -> str:
     return TPU_NEEDS[method, kind] if name or method == "POST" else f"tpu.{kind}.list"
 
 
-def _use_slices(compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+def _use_slices(compute: Compute, provider: Gcp, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Launch and end slices of TPUs, at once and by a queue; return what the TPU API has heard."""
     of_tpu = {"instance_type": "tpu-v2-8", "gpu": "tpu-v2-8", "gpu_count": 1}
     for number, queue in enumerate(("", "60s")):
         monkeypatch.setattr(Sky.load(), "providers", {"gcp": {"tpu_queue": queue}})
-        (vm,) = gcp_requests.create(driver, f"slice-{number}f2a91c0", **of_tpu)
-        assert driver.describe([vm.id])
-        driver.machines(owner="me")
-        driver.terminate([vm.id])
+        (vm,) = gcp_requests.create(provider, f"slice-{number}f2a91c0", **of_tpu)
+        assert provider.describe([vm.id])
+        provider.machines(owner="me")
+        provider.terminate([vm.id])
         wait_until(lambda: not compute.tpus.nodes)
     return {_tpu_permission(call) for call in compute.tpus.requests}
 
@@ -165,17 +165,17 @@ def _use_slices(compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch) 
 def test_role_of_gcp_allows_what_a_launch_asks_and_no_more(
     compute: Compute, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver = Gcp()
-    driver.identify()
-    (machine,) = gcp_requests.create(driver, zone="", region="us-central1")
-    driver.console(machine.id)
-    driver.stop([machine.id])
-    driver.start([machine.id])
-    driver.machines(owner="me")
-    driver.terminate([machine.id])
-    wait_until(lambda: not driver.describe([machine.id]))
-    driver.sweep(machine.owner, [])
-    of_tpus = _use_slices(compute, driver, monkeypatch)
+    provider = Gcp()
+    provider.identify()
+    (machine,) = gcp_requests.create(provider, zone="", region="us-central1")
+    provider.console(machine.id)
+    provider.stop([machine.id])
+    provider.start([machine.id])
+    provider.machines(owner="me")
+    provider.terminate([machine.id])
+    wait_until(lambda: not provider.describe([machine.id]))
+    provider.sweep(machine.owner, [])
+    of_tpus = _use_slices(compute, provider, monkeypatch)
     assert of_tpus == {permission for permission in PERMISSIONS if permission.startswith("tpu.")}
     asked = of_tpus | {_gcp_permission(call) for call in compute.calls if _is_of_compute(call)}
     asked |= {"compute.instances.get"}  # after a request that was sent twice

@@ -12,11 +12,12 @@ import pytest
 from jupyter_sky.base.errors import SkyNoCapacity
 from jupyter_sky.base.remote.ssh_address import Address
 from jupyter_sky.base.settings.settings import Sky
-from jupyter_sky.clouds.launches.base import Machine, SshAccessibleCloud
+from jupyter_sky.clouds.launches.base import SshAccessibleCloud
 from jupyter_sky.clouds.launches.launch_records import FILE
-from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.clouds.launches.launcher import Launcher
 from jupyter_sky.clouds.launches.machine_records import launch_records
 from jupyter_sky.clouds.launches.ssh_slot import Slot
+from jupyter_sky.clouds.provider.values import Machine
 from tests.clouds.gcp_requests import order
 from tests.emulators.gce import Compute
 
@@ -25,11 +26,11 @@ NAME = "us-central1-b/train-0"
 
 
 @pytest.fixture
-def cloud(compute: Compute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CloudProvider:
-    from jupyter_sky.clouds.gcp.driver import Gcp
+def cloud(compute: Compute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launcher:
+    from jupyter_sky.clouds.gcp.provider import Gcp
 
     monkeypatch.setattr(Sky.load(), "data_dir", str(tmp_path))
-    return CloudProvider(Gcp())
+    return Launcher(Gcp())
 
 
 def _noted(age: float, **more: object) -> None:
@@ -57,14 +58,14 @@ def _noted(age: float, **more: object) -> None:
     ],
 )
 def test_a_machine_that_its_cloud_does_not_list(
-    cloud: CloudProvider, age: float, more: dict[str, object], state: str
+    cloud: Launcher, age: float, more: dict[str, object], state: str
 ) -> None:
     _noted(age, **more)
     assert [seen.state for seen in cloud.describe([NAME])] == [state]
 
 
 def test_slots_that_were_taken_are_read_without_a_word_to_anybody(
-    cloud: CloudProvider, monkeypatch: pytest.MonkeyPatch
+    cloud: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = Address("sky", "192.0.2.7")
     slots = [Slot(0, "train.0", NAME, address, private="10.0.0.7", packages=("torch",))]
@@ -76,7 +77,7 @@ def test_slots_that_were_taken_are_read_without_a_word_to_anybody(
     assert cloud.recorded_slots([machine]) == slots
 
 
-def test_machine_that_has_ended_is_not_asked_for_its_log(cloud: CloudProvider) -> None:
+def test_machine_that_has_ended_is_not_asked_for_its_log(cloud: Launcher) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # SSH would wait for it for long
         address = Address("sky", *silent.getsockname())
         slot = Slot(0, "train.0", NAME, address, directory="/home/sky/train")
@@ -90,7 +91,7 @@ def test_machine_that_has_ended_is_not_asked_for_its_log(cloud: CloudProvider) -
 
 
 def test_machines_that_came_up_in_vain_are_noted_for_the_ledger(
-    cloud: CloudProvider, compute: Compute
+    cloud: Launcher, compute: Compute
 ) -> None:
     compute.refuse("ZONE_RESOURCE_POOL_EXHAUSTED")
     asked = order("gang-00000001", nodes=4)
@@ -101,7 +102,7 @@ def test_machines_that_came_up_in_vain_are_noted_for_the_ledger(
 
 
 def test_notes_that_have_not_changed_are_not_read_again(
-    cloud: CloudProvider, monkeypatch: pytest.MonkeyPatch
+    cloud: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a week of work there are hundreds, and clouds are asked several times a second."""
     _noted(500.0)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds.aws.driver import Aws
-from jupyter_sky.clouds.azure.driver import Azure
-from jupyter_sky.clouds.gcp.driver import Gcp
+from jupyter_sky.clouds.aws.provider import Aws
+from jupyter_sky.clouds.azure.provider import Azure
+from jupyter_sky.clouds.gcp.provider import Gcp
 from tests.clouds import aws_cases, azure_requests, gcp_requests
-from tests.clouds.aws_cases import account_fixture, driver_fixture, ec2_fixture  # noqa: F401
+from tests.clouds.aws_cases import account_fixture, ec2_fixture, provider_fixture  # noqa: F401
 from tests.conftest import wait_until
 from tests.emulators.arm import Arm
 from tests.emulators.ec2 import Ec2
@@ -43,8 +43,8 @@ def test_stretches_and_least_time() -> None:
     assert units_apart(bill, 330.5) == 2.0 and units_apart(bill, 150.5) == -1.0
 
 
-def test_ec2_bills_running_time_and_disk_while_stopped(ec2: Ec2, driver: Aws) -> None:
-    (machine,) = aws_cases.running(driver, aws_cases.create(driver, aws_cases.order()))
+def test_ec2_bills_running_time_and_disk_while_stopped(ec2: Ec2, provider: Aws) -> None:
+    (machine,) = aws_cases.running(provider, aws_cases.create(provider, aws_cases.order()))
     bill = bill_of(ec2, machine.id)
     assert bill["ended"] is None and bill["disk_gib"] == 50
     assert machine.started - 1.5 <= bill["began"] <= time.time()
@@ -57,22 +57,22 @@ def test_ec2_bills_running_time_and_disk_while_stopped(ec2: Ec2, driver: Aws) ->
     later = bill_of(ec2, machine.id)
     assert stopped["ended"] is not None and later["seconds"] == stopped["seconds"]
     assert later["disk_seconds"] > stopped["disk_seconds"]
-    driver.terminate([machine.id])
+    provider.terminate([machine.id])
     time.sleep(0.05)
     gone = bill_of(ec2, machine.id)
     assert gone["disk_seconds"] == bill_of(ec2, machine.id)["disk_seconds"]
     assert gone["billed"] == 60.0 and not gone["waived"]
 
 
-def test_ec2_waives_spot_machines_that_it_takes_back_at_once(ec2: Ec2, driver: Aws) -> None:
-    (machine,) = aws_cases.running(driver, aws_cases.create(driver, aws_cases.order(spot=True)))
+def test_ec2_waives_spot_machines_that_it_takes_back_at_once(ec2: Ec2, provider: Aws) -> None:
+    (machine,) = aws_cases.running(provider, aws_cases.create(provider, aws_cases.order(spot=True)))
     ec2.preempt(machine.id)
     assert bill_of(ec2, machine.id)["waived"] and bill_of(ec2, machine.id)["ended"] is not None
 
 
 def test_compute_engine_bills_disks_of_machines_that_are_off(compute: Compute) -> None:
-    driver = Gcp()
-    machine, other = gcp_requests.create(driver, nodes=2)
+    provider = Gcp()
+    machine, other = gcp_requests.create(provider, nodes=2)
     wait_until(lambda: bill_of(compute, machine.id)["began"] is not None)
     compute.power_off(machine.id)
     off = bill_of(compute, machine.id)
@@ -80,7 +80,7 @@ def test_compute_engine_bills_disks_of_machines_that_are_off(compute: Compute) -
     later = bill_of(compute, machine.id)
     assert later["seconds"] == off["seconds"] and later["billed"] == 60.0
     assert later["disk_seconds"] > off["disk_seconds"] and later["disk_gib"] == 50
-    driver.terminate([machine.id, other.id])
+    provider.terminate([machine.id, other.id])
     wait_until(lambda: compute.machines() == [])
     assert all(bill["ended"] for bill in compute.bills())
     assert {bill["id"] for bill in compute.bills()} == {machine.id, other.id}, "it forgets nothing"
@@ -97,14 +97,14 @@ def test_azure_bills_machines_that_are_off_until_they_are_deleted(
 
 
 def _check_azure(arm: Arm) -> None:
-    driver = Azure()
-    (machine,) = azure_requests.launch(driver, azure_requests.an_order())
+    provider = Azure()
+    (machine,) = azure_requests.launch(provider, azure_requests.an_order())
     wait_until(lambda: bill_of(arm, machine.id)["began"] is not None)
     arm.state._ended(arm.state.machine_of(machine.id), "shutdown")
     off = bill_of(arm, machine.id)
     time.sleep(0.05)
     assert off["ended"] is None and bill_of(arm, machine.id)["seconds"] > off["seconds"]
-    driver.terminate([machine.id])
+    provider.terminate([machine.id])
     wait_until(lambda: arm.machines() == [])
     gone = bill_of(arm, machine.id)
     time.sleep(0.02)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky import clouds
 from jupyter_sky.base.errors import SkyNoOffer
 from jupyter_sky.base.requests.resources import Resources
+from jupyter_sky.clouds import launchers
 from jupyter_sky.clouds.launches.machine_script import SETUP_VARIABLE
 from jupyter_sky.clouds.provider import ProviderError
 from jupyter_sky.clouds.runpod import RunPod
@@ -109,7 +109,7 @@ def test_nodes_of_one_launch_share_a_network(runpod):
 
 def test_stock_is_asked_just_before_a_launch_and_called_live(runpod, monkeypatch):
     need = Resources.parse(gpus="H100", cloud="runpod")
-    monkeypatch.setattr(clouds, "_live_offers", {})
+    monkeypatch.setattr(launchers, "_live_offers", {})
     decision = decide_placement(need)
     assert (decision.offer.region, decision.offer.price) == ("US-KS-2", 2.69)
     assert decision.notes == ("live: RunPod has one free now at this price",)
@@ -119,7 +119,7 @@ def test_stock_is_asked_just_before_a_launch_and_called_live(runpod, monkeypatch
     asked = runpod.world.api.count("POST /graphql")
     decide_placement(need)
     assert runpod.world.api.count("POST /graphql") == asked, "the answer is some seconds old"
-    monkeypatch.setattr(clouds, "_live_offers", {})
+    monkeypatch.setattr(launchers, "_live_offers", {})
     monkeypatch.setattr(runpod.world.api, "stock", {})
     with pytest.raises(SkyNoOffer):  # the catalog has some all the same
         decide_placement(need)

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.base.clouds.facts import BUILT_IN
+from jupyter_sky.base.clouds.index import BUILT_IN
 from jupyter_sky.base.errors import SkyUnreachable
 from jupyter_sky.base.remote import ssh
 from jupyter_sky.base.remote.ssh_address import Address
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds import stop_obstacle
-from jupyter_sky.clouds.aws.driver import Aws
-from jupyter_sky.clouds.azure.driver import Azure
-from jupyter_sky.clouds.gcp.driver import Gcp
+from jupyter_sky.clouds.aws.provider import Aws
+from jupyter_sky.clouds.azure.provider import Azure
+from jupyter_sky.clouds.gcp.provider import Gcp
 from jupyter_sky.clouds.launches import ssh_slot, stopped_machines
 from jupyter_sky.clouds.launches.cloud_init import move_pinned_keys
 from jupyter_sky.clouds.launches.lease_watch import is_watched
@@ -31,9 +31,9 @@ from tests.clouds import azure_requests, gcp_requests
 from tests.clouds.aws_cases import (
     account_fixture,
     create,
-    driver_fixture,
     ec2_fixture,
     order,
+    provider_fixture,
     running,
     trouble,
 )
@@ -49,19 +49,19 @@ __all__ = [
     "arm",
     "azure",
     "compute",
-    "driver_fixture",
     "ec2_fixture",
+    "provider_fixture",
     "server",
 ]
 
 
-def stop(driver: Provider, machine: Machine) -> None:
-    driver.stop([machine.id])
-    wait_until(lambda: driver.describe([machine.id])[0].stopped)
+def stop(provider: Provider, machine: Machine) -> None:
+    provider.stop([machine.id])
+    wait_until(lambda: provider.describe([machine.id])[0].stopped)
 
 
-def seen(driver: Provider, machine: Machine) -> Machine:
-    (found,) = driver.describe([machine.id])
+def seen(provider: Provider, machine: Machine) -> Machine:
+    (found,) = provider.describe([machine.id])
     return found
 
 
@@ -74,53 +74,53 @@ def costs(api: Any) -> dict[str, bool]:
     return {part: later[f"{part}seconds"] > before[part] for part in before}
 
 
-def test_instance_of_aws_is_stopped_and_started(ec2: Ec2, driver: Aws) -> None:
-    (machine,) = running(driver, create(driver, order()))
-    stop(driver, machine)
+def test_instance_of_aws_is_stopped_and_started(ec2: Ec2, provider: Aws) -> None:
+    (machine,) = running(provider, create(provider, order()))
+    stop(provider, machine)
     assert costs(ec2) == {"": False, "disk_": True}
-    off = seen(driver, machine)
+    off = seen(provider, machine)
     assert not off.address and off.state != "ended"
-    assert [each.id for each in driver.machines(owner="me")] == [machine.id], "its disk costs"
-    driver.stop([machine.id])  # again
-    driver.start([machine.id])
-    (up,) = running(driver, [machine])
+    assert [each.id for each in provider.machines(owner="me")] == [machine.id], "its disk costs"
+    provider.stop([machine.id])  # again
+    provider.start([machine.id])
+    (up,) = running(provider, [machine])
     assert up.address and up.address != machine.address and not up.stopped
     assert costs(ec2) == {"": True, "disk_": True}
-    stop(driver, machine)
-    driver.terminate([machine.id])
-    wait_until(lambda: seen(driver, machine).state == "ended")
+    stop(provider, machine)
+    provider.terminate([machine.id])
+    wait_until(lambda: seen(provider, machine).state == "ended")
     assert not ec2.machines()
 
 
-def test_start_is_refused_for_want_of_capacity(ec2: Ec2, driver: Aws) -> None:
-    (machine,) = running(driver, create(driver, order()))
-    stop(driver, machine)
+def test_start_is_refused_for_want_of_capacity(ec2: Ec2, provider: Aws) -> None:
+    (machine,) = running(provider, create(provider, order()))
+    stop(provider, machine)
     ec2.refuse("InsufficientInstanceCapacity", action="start")
-    found = trouble(driver, lambda: driver.start([machine.id]))
-    assert found.cause == "capacity" and seen(driver, machine).stopped
+    found = trouble(provider, lambda: provider.start([machine.id]))
+    assert found.cause == "capacity" and seen(provider, machine).stopped
 
 
-def test_spot_instance_cannot_be_stopped(ec2: Ec2, driver: Aws) -> None:
-    (machine,) = running(driver, create(driver, order(spot=True)))
-    assert "Spot Instance" in trouble(driver, lambda: driver.stop([machine.id])).message
+def test_spot_instance_cannot_be_stopped(ec2: Ec2, provider: Aws) -> None:
+    (machine,) = running(provider, create(provider, order(spot=True)))
+    assert "Spot Instance" in trouble(provider, lambda: provider.stop([machine.id])).message
     assert "loses its place" in stop_obstacle("aws", spot=True)
 
 
 def test_machine_of_gcp_is_stopped_and_started(compute: Compute) -> None:
-    driver = Gcp()
-    (machine,) = gcp_requests.create(driver)
-    stop(driver, machine)
+    provider = Gcp()
+    (machine,) = gcp_requests.create(provider)
+    stop(provider, machine)
     assert costs(compute) == {"": False, "disk_": True}
-    (listed,) = driver.machines(owner=machine.owner)
+    (listed,) = provider.machines(owner=machine.owner)
     assert listed.id == machine.id and listed.stopped
-    driver.start([machine.id])
-    wait_until(lambda: seen(driver, machine).state == "running")
-    assert seen(driver, machine).address and not seen(driver, machine).stopped
+    provider.start([machine.id])
+    wait_until(lambda: seen(provider, machine).state == "running")
+    assert seen(provider, machine).address and not seen(provider, machine).stopped
     assert costs(compute) == {"": True, "disk_": True}
-    stop(driver, machine)
+    stop(provider, machine)
     compute.refuse("ZONE_RESOURCE_POOL_EXHAUSTED", action="start")
-    assert gcp_requests.trouble_of(lambda: driver.start([machine.id])).cause == "capacity"
-    driver.terminate([machine.id])
+    assert gcp_requests.trouble_of(lambda: provider.start([machine.id])).cause == "capacity"
+    provider.terminate([machine.id])
     wait_until(lambda: not compute.machines())
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky.base.clouds.cloud_facts import CloudFacts
-from jupyter_sky.base.clouds.facts import BUILT_IN
+from jupyter_sky.base.clouds.index import BUILT_IN
 from jupyter_sky.base.remote.supervisor import ENGINE_VARIABLE
 from jupyter_sky.execution.checkpoints.leaving import leaving
 from jupyter_sky.machines.engines.node import notices

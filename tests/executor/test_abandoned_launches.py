@@ -23,7 +23,7 @@ from jupyter_sky.execution.clusters.cluster_launch import await_other_launch
 from jupyter_sky.execution.clusters.clusters import ClusterRegistry
 from jupyter_sky.execution.sessions.reaper import reap_machines
 from tests.clouds import aws_cases, gcp_requests
-from tests.clouds.aws_cases import account_fixture, driver_fixture, ec2_fixture  # noqa: F401
+from tests.clouds.aws_cases import account_fixture, ec2_fixture, provider_fixture  # noqa: F401
 from tests.conftest import wait_until
 from tests.emulators.ec2 import Ec2
 from tests.emulators.gce import Compute
@@ -72,7 +72,7 @@ def put(
 
 def launched(cloud: str, order: LaunchRequest) -> list[Machine]:
     """Launch, as by a process that is killed at the answer."""
-    machines = clouds.cloud_provider(cloud).launch(order)
+    machines = clouds.get_launcher(cloud).launch(order)
     records = launch_records()
     records.write(order.token, records.read(order.token) | {"launching": DEAD})
     return machines
@@ -132,7 +132,7 @@ def test_bill_is_bounded_where_the_cloud_has_forgotten(
     records.write(order.token, records.read(order.token) | {"sent": sent})
     put(known, order, sent - 1, [])
     wait_until(lambda: [one["state"] for one in compute.machines()] == ["RUNNING"])
-    clouds.cloud_provider("gcp").driver.terminate([machine.id for machine in machines])
+    clouds.get_launcher("gcp").provider.terminate([machine.id for machine in machines])
     wait_until(lambda: not compute.machines())
     reap_machines(known.records, everywhere=False)
     (bill,) = known.store.intervals()
@@ -199,7 +199,7 @@ def test_machines_are_ended_that_a_full_disk_lets_nobody_note(
         if "RunInstances us-east-1" in ec2.calls and not partial.is_symlink():
             partial.symlink_to("/dev/full")
 
-    cloud = clouds.cloud_provider("aws")
+    cloud = clouds.get_launcher("aws")
     with pytest.raises(SkyStoreError, match="No space left") as caught:
         cloud.launch(order, fill_disk)
     assert caught.value.hint and ec2.calls.count("RunInstances us-east-1") == 1
@@ -211,7 +211,7 @@ def test_end_that_a_full_disk_lets_nobody_note(ec2: Ec2, known: ClusterRegistry)
     order = aws_cases.order()
     machines = launched("aws", order)
     (launch_records().folder(order.token) / "machines.partial").symlink_to("/dev/full")
-    clouds.cloud_provider("aws").terminate([machine.id for machine in machines])
+    clouds.get_launcher("aws").terminate([machine.id for machine in machines])
     assert not ec2.machines()
     assert [token for token, _ in launch_records().list_unfinished()] == [
         order.token
@@ -222,7 +222,7 @@ def test_noted_launch_that_has_ended_is_billed_though_its_store_was_lost(
     ec2: Ec2, known: ClusterRegistry
 ) -> None:
     machines = launched("aws", aws_cases.order())
-    clouds.cloud_provider("aws").terminate([machine.id for machine in machines])
+    clouds.get_launcher("aws").terminate([machine.id for machine in machines])
     ended = time.time()
     for _ in range(2):
         reap_machines(known.records, everywhere=False)

@@ -32,7 +32,7 @@ def test_among_several_offers_the_optimizer_chooses(
         for name, price in (("old", 0.40), ("new", 0.15), ("borrowed", 0.90))
     ]
     monkeypatch.setattr(placement, "on_premises_offers", lambda resources: here)
-    monkeypatch.setattr(clouds, "PROVIDERS", ())
+    monkeypatch.setattr(clouds, "provider_names", tuple)
     choice = placement.decide_placement(Resources.parse(cpus="4+"))
     assert choice.planned is not None and choice.offer.instance_type == "new"
     monkeypatch.setattr(placement, "on_premises_offers", lambda resources: here[:1])

@@ -64,7 +64,7 @@ class ListedCloud:
 def cloud(monkeypatch: pytest.MonkeyPatch) -> ListedCloud:
     cloud = ListedCloud()
     monkeypatch.setattr(clouds, "get", lambda name: cloud)
-    monkeypatch.setattr(clouds, "cloud_provider", lambda name: cloud)
+    monkeypatch.setattr(clouds, "get_launcher", lambda name: cloud)
     monkeypatch.setattr(clouds, "launchable", lambda: ("aws",))
     monkeypatch.setattr(clouds, "launcher_names", lambda: ("aws",))
     monkeypatch.setattr(clouds, "recorded_names", lambda: ("aws",))

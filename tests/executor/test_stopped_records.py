@@ -12,9 +12,9 @@ import pytest
 from jupyter_sky import clouds
 from jupyter_sky.base.errors import SkyUnreachable, SkyUsageError
 from jupyter_sky.base.store.store import ClusterRow, Store
-from jupyter_sky.clouds.aws.driver import Aws
+from jupyter_sky.clouds.aws.provider import Aws
 from jupyter_sky.clouds.launches import lease_watch, retries, stopped_machines
-from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.clouds.launches.launcher import Launcher
 from jupyter_sky.clouds.launches.machine_records import launch_records
 from jupyter_sky.clouds.launches.stopped_machines import StopPhase, stop_phase
 from jupyter_sky.execution.clusters import stopped_clusters, stopped_records
@@ -26,23 +26,23 @@ from jupyter_sky.knowledge.ledger.ledger import Ledger
 from tests.clouds.aws_cases import (
     account_fixture,
     create,
-    driver_fixture,
     ec2_fixture,
     order,
+    provider_fixture,
     running,
 )
 from tests.conftest import wait_until
 from tests.emulators.ec2 import Ec2
 from tests.store.rows import CLUSTER
 
-__all__ = ["account_fixture", "driver_fixture", "ec2_fixture"]
+__all__ = ["account_fixture", "ec2_fixture", "provider_fixture"]
 ALWAYS = 1e9
 
 
 @pytest.fixture
-def provider(ec2: Ec2, driver: Aws, monkeypatch: pytest.MonkeyPatch) -> CloudProvider:
+def launcher(ec2: Ec2, provider: Aws, monkeypatch: pytest.MonkeyPatch) -> Launcher:
     """The account's cloud, as this process has it, which does not wait long between requests."""
-    made = CloudProvider(driver)
+    made = Launcher(provider)
     monkeypatch.setattr(clouds, "get", lambda name: made)
     monkeypatch.setattr(clouds, "launcher_names", lambda: ("aws",))
     monkeypatch.setattr(retries, "FIRST_WAIT_SECONDS", 0.01)
@@ -51,7 +51,7 @@ def provider(ec2: Ec2, driver: Aws, monkeypatch: pytest.MonkeyPatch) -> CloudPro
 
 
 @pytest.fixture
-def known(provider: CloudProvider, tmp_path: Path) -> Iterator[ClusterRegistry]:
+def known(launcher: Launcher, tmp_path: Path) -> Iterator[ClusterRegistry]:
     """A notebook's clusters."""
     store = Store.open(tmp_path)
     yield ClusterRegistry(store, "a.ipynb", "kernel")
@@ -59,10 +59,10 @@ def known(provider: CloudProvider, tmp_path: Path) -> Iterator[ClusterRegistry]:
 
 
 @pytest.fixture
-def row(known: ClusterRegistry, driver: Aws) -> ClusterRow:
+def row(known: ClusterRegistry, provider: Aws) -> ClusterRow:
     """A cluster that is up, on a machine that does not ask for SSH."""
     asked = order()
-    machines = [asdict(each) for each in running(driver, create(driver, asked))]
+    machines = [asdict(each) for each in running(provider, create(provider, asked))]
     launch_records().create(
         asked.token,
         {
@@ -181,10 +181,10 @@ def test_reaper_settles_a_lost_stop(ec2: Ec2, known: ClusterRegistry, row: Clust
 
 @pytest.mark.parametrize("arrives", [True, False])
 def test_machine_whose_stop_was_lost_is_off_before_it_is_started(
-    ec2: Ec2, known: ClusterRegistry, provider: CloudProvider, row: ClusterRow, arrives: bool
+    ec2: Ec2, known: ClusterRegistry, launcher: Launcher, row: ClusterRow, arrives: bool
 ) -> None:
     lose_stop(ec2, known, row, arrives)
-    (up,) = provider.start(row.connection["token"])
+    (up,) = launcher.start(row.connection["token"])
     assert up.state == "running" and ec2.machines()[0]["state"] == "running"
     assert stop_phase(row.connection["token"]) == StopPhase.OFF
 
@@ -192,7 +192,7 @@ def test_machine_whose_stop_was_lost_is_off_before_it_is_started(
 def test_late_stop_costs_in_full_until_it_is_seen(
     ec2: Ec2,
     known: ClusterRegistry,
-    driver: Aws,
+    provider: Aws,
     row: ClusterRow,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -205,7 +205,7 @@ def test_late_stop_costs_in_full_until_it_is_seen(
     assert stop_phase(row.connection["token"]) == StopPhase.ACCEPTED
     assert state(known) == "stopped" and prices(known) == [0.096]
     assert "is stopping it" in describe_stopped(stored(known, row)).text
-    driver.stop([row.machines[0]["id"]])
+    provider.stop([row.machines[0]["id"]])
     wait_until(lambda: ec2.machines()[0]["state"] == "stopped")
     stopped_records.reconcile_stopped(known.records)
     first, second = known.store.intervals("train")

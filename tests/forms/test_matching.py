@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from jupyter_sky.base.clouds.facts import HyperstackFacts
 from jupyter_sky.base.requests.cell_options.schema import BY_DEST, OPTIONS
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.clouds.hyperstack import Hyperstack
 from jupyter_sky.clouds.launches.launch_support import is_launchable
 from jupyter_sky.clouds.local import machine_size
 from jupyter_sky.interfaces.forms import Fields, match, placement_text, schema
@@ -60,7 +60,7 @@ def test_the_cheapest_come_first_with_price_place_date_and_source():
 
 
 def test_what_cannot_be_launched_comes_last(monkeypatch):
-    monkeypatch.setattr(HyperstackFacts, "launchable", False)
+    monkeypatch.setattr(Hyperstack, "launchable", False)
     asked = {"gpus": "H100:1", "cloud": "gcp,hyperstack", "on_demand": True}
     answer = match(Fields(asked))
     assert (

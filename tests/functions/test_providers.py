@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.base.clouds.facts import BUILT_IN
+from jupyter_sky.base.clouds.index import BUILT_IN
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests.accelerators import accelerator
 from jupyter_sky.base.requests.offers import InstanceType, Offer

@@ -1,4 +1,4 @@
-"""The conformance suite in a process and a folder of its own, as the author of a driver runs it."""
+"""The conformance suite in a process and a folder of its own, as a provider's author runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A driver that imports an SDK with its class."""
+"""A provider that imports an SDK with its class."""
 
 from __future__ import annotations
 

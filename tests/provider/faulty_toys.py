@@ -1,4 +1,4 @@
-"""Drivers of the toy cloud with one fault each, which the conformance suite must find."""
+"""Providers of the toy cloud with one fault each, which the conformance suite must find."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jupyter_sky.clouds.provider import LaunchRequest, Machine, MachineConfig, P
 
 
 class Repeating(Toy):
-    """Driver whose cloud cannot know a request that comes again."""
+    """Provider whose cloud cannot know a request that comes again."""
 
     def launch(self, request: LaunchRequest, config: MachineConfig, stop: Event) -> list[Machine]:
         """Launch under another token each time."""
@@ -23,7 +23,7 @@ class Repeating(Toy):
 
 
 class Careless(Toy):
-    """Driver with faults in lists, ends, errors and secrets."""
+    """Provider with faults in lists, ends, errors and secrets."""
 
     def __init__(self) -> None:
         self.key = os.environ["TOY_KEY"]

@@ -40,7 +40,7 @@ from jupyter_sky.knowledge.tracker.observations import quota_family
 
 HOUR = 3600.0
 DRIVER = '''
-"""Driver of a cloud with a price list of two machines."""
+"""Provider of a cloud with a price list of two machines."""
 
 import os
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_sky.clouds.aws.driver import Aws
-from jupyter_sky.clouds.azure.driver import Azure
-from jupyter_sky.clouds.gcp.driver import Gcp
+from jupyter_sky.clouds.aws.provider import Aws
+from jupyter_sky.clouds.azure.provider import Azure
+from jupyter_sky.clouds.gcp.provider import Gcp
 from jupyter_sky.clouds.provider import ProviderError, Refinement
 from jupyter_sky.clouds.provider.classification import (
     MAX_MESSAGE_CHARS,

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import jupyter_sky
-from jupyter_sky.base.clouds.facts import BUILT_IN
+from jupyter_sky.base.clouds.index import BUILT_IN
 
 PACKAGE = Path(jupyter_sky.__file__).parent
 CLOUD_NAMES = {name for name, facts in BUILT_IN.items() if not facts.on_premises}
 OWN_MODULES = (
-    *(f"clouds/{name}/" for name in CLOUD_NAMES),
+    *(f"clouds/{name}" for name in (*CLOUD_NAMES, "lambdalabs")),
     *(f"clouds/prices/{name}" for name in (*CLOUD_NAMES, "lambdalabs")),
-    "base/clouds/facts.py",
+    "base/clouds/index.py",
 )
 
 

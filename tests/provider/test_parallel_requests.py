@@ -1,4 +1,4 @@
-"""Parallel requests of a driver: results, errors and early ends."""
+"""Parallel requests of a provider: results, errors and early ends."""
 
 from __future__ import annotations
 

@@ -15,10 +15,9 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky import clouds
-from jupyter_sky.base.clouds import register
+from jupyter_sky.base.clouds import index, register
 from jupyter_sky.base.clouds.cloud_facts import CloudFacts
-from jupyter_sky.base.clouds.facts import BUILT_IN
-from jupyter_sky.base.clouds.on_premises_facts import SshFacts
+from jupyter_sky.base.clouds.index import BUILT_IN
 from jupyter_sky.base.errors import SkyNoOffer, SkyUsageError
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
@@ -68,9 +67,11 @@ def test_facts_of_a_built_in_cloud_are_complete(name: str) -> None:
     assert facts.name == name and facts.title and facts.colour.startswith("#")
     assert (step > 0) is not facts.on_premises and least >= 0 and 1 <= facts.pue < 2
     rented = facts.launchable and not facts.on_premises
-    assert bool(facts.packages) is bool(facts.install) and (facts.driver or not facts.packages)
+    assert bool(facts.packages) is bool(facts.install)
+    assert facts.on_premises is (name in index.ON_PREMISES)
     assert bool(facts.account) is bool(facts.permissions) and (facts.account or not rented)
-    assert bool(facts.driver) is (name not in clouds.ON_PREMISES)
+    is_provided = bool(facts.provider) or issubclass(facts, Provider)
+    assert is_provided is (name not in clouds.ON_PREMISES)
     assert name not in clouds.ON_PREMISES or not (rented or facts.only_by_name)
     assert bool(facts.schemes) is bool(facts.storage_region) is bool(facts.storage_class)
 
@@ -97,7 +98,7 @@ def test_extras_of_clouds_are_known_to_the_register() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     others = {"dask", "examples", "lab", "search", "spark", "test"}
     names = {*extras["optional-dependencies"]} - others
-    assert names == {*(name for name in BUILT_IN if BUILT_IN[name].packages), SshFacts.name}
+    assert names == {*(name for name in BUILT_IN if BUILT_IN[name].packages), "ssh"}
 
 
 def test_built_in_clouds_ask_no_entry_points() -> None:
@@ -106,7 +107,7 @@ def test_built_in_clouds_ask_no_entry_points() -> None:
         "def fail(**_): raise AssertionError('entry points are asked')\n"
         "importlib.metadata.entry_points = fail\n"
         "from jupyter_sky import clouds\n"
-        "from jupyter_sky.base.clouds.facts import BUILT_IN\n"
+        "from jupyter_sky.base.clouds.index import BUILT_IN\n"
         "from jupyter_sky.base.clouds.register import find_facts, is_known\n"
         "assert all(is_known(name) and find_facts(name) is BUILT_IN[name] for name in BUILT_IN)\n"
         "clouds.get('local')\n"
@@ -116,14 +117,14 @@ def test_built_in_clouds_ask_no_entry_points() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("name", clouds.PROVIDERS)
+@pytest.mark.parametrize("name", clouds.provider_names())
 def test_built_in_cloud_is_a_provider_with_its_facts(name: str) -> None:
-    driver = clouds.cloud_provider(name).driver
-    assert isinstance(driver, Provider) and isinstance(driver, BUILT_IN[name])
-    assert driver.launchable and driver.login and driver.billing == BUILT_IN[name].billing
-    if not isinstance(driver, CatalogProvider):  # its offers are asked by a request
+    provider = clouds.get_launcher(name).provider
+    assert isinstance(provider, Provider) and isinstance(provider, BUILT_IN[name])
+    assert provider.launchable and provider.login and provider.billing == BUILT_IN[name].billing
+    if not isinstance(provider, CatalogProvider):  # its offers are asked by a request
         return
-    offer = next(iter(driver.offers()))
+    offer = next(iter(provider.offers()))
     assert offer.cloud == name and offer.price is not None and offer.price > 0
 
 
@@ -131,8 +132,8 @@ def test_facts_of_a_driver_are_read_without_its_sdk() -> None:
     code = (
         "import sys\n"
         "from jupyter_sky import clouds\n"
-        "for name in clouds.PROVIDERS:\n"
-        "    clouds.cloud_provider(name).driver.quota_family('m5.large')\n"
+        "for name in clouds.provider_names():\n"
+        "    clouds.get_launcher(name).provider.quota_family('m5.large')\n"
         "sdks = {'boto3', 'botocore', 'azure', 'google.cloud', 'google.auth', 'requests'}\n"
         "assert not sdks & set(sys.modules), sdks & set(sys.modules)\n"
     )
@@ -207,7 +208,7 @@ def test_driver_that_cannot_be_imported_hides_no_other_cloud(broken: Path) -> No
     assert rows["local"][1] == "yes" and rows["dim"][1] == "no"
     assert "cannot be imported: No module named" in rows["dim"][2]
     assert rows["dim"][3].startswith("install its package again")
-    with pytest.raises(SkyNoOffer, match="dim: its driver dim_cloud:Dim cannot be imported"):
+    with pytest.raises(SkyNoOffer, match="dim: its provider dim_cloud:Dim cannot be imported"):
         decide_placement(Resources.parse(cloud="dim"))
 
 

@@ -15,12 +15,12 @@ from requests import Response
 from jupyter_sky.base.errors import SkyNoCapacity
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
-from jupyter_sky.clouds.aws.driver import Aws
-from jupyter_sky.clouds.azure.driver import Azure
-from jupyter_sky.clouds.gcp.driver import Gcp
-from jupyter_sky.clouds.launches.base import LaunchRequest, MachineConfig
+from jupyter_sky.clouds.aws.provider import Aws
+from jupyter_sky.clouds.azure.provider import Azure
+from jupyter_sky.clouds.gcp.provider import Gcp
 from jupyter_sky.clouds.launches.retries import RetryingCaller
 from jupyter_sky.clouds.provider.classification import parse_retry_after
+from jupyter_sky.clouds.provider.values import LaunchRequest, MachineConfig
 from tests.emulators.fleet import Fleet
 from tests.emulators.toy import ToyCloud
 

@@ -82,6 +82,6 @@ class ToyWorld(World):
 
 
 class PromptToyWorld(ToyWorld):
-    """The emulated cloud for drivers with faults: what does not come about is known soon."""
+    """The emulated cloud for providers with faults: what does not come about is known soon."""
 
     settle_seconds = 10.0

@@ -18,7 +18,7 @@ from jupyter_sky.base.errors import (
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.clouds import LaunchRequest, Machine
-from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.clouds.launches.launcher import Launcher
 from jupyter_sky.clouds.launches.machine_records import launch_records
 from jupyter_sky.machines.provisioner import broker, record_observation, refusal_scope
 from jupyter_sky.machines.provisioner.placement import decide_placement, usable_providers
@@ -46,7 +46,7 @@ def bring(need: Resources, **options: Any) -> tuple[tuple[Offer, list[Machine]],
 NEED = Resources.parse(cloud="aws", cpus="4+", memory="8+")
 
 
-def test_the_next_best_place_is_taken_when_places_refuse(aws: tuple[Ec2, CloudProvider]) -> None:
+def test_the_next_best_place_is_taken_when_places_refuse(aws: tuple[Ec2, Launcher]) -> None:
     account, _ = aws
     account.refuse("InsufficientInstanceCapacity", times=8)
     (offer, machines), attempts = bring(NEED)
@@ -61,7 +61,7 @@ def test_the_next_best_place_is_taken_when_places_refuse(aws: tuple[Ec2, CloudPr
     assert "InsufficientInstanceCapacity" in said and asked[0].place in said
 
 
-def test_a_quota_blocks_the_family_in_its_region_and_market(aws: tuple[Ec2, CloudProvider]) -> None:
+def test_a_quota_blocks_the_family_in_its_region_and_market(aws: tuple[Ec2, Launcher]) -> None:
     account, _ = aws
     account.refuse("VcpuLimitExceeded")
     (offer, _), (attempt,) = bring(NEED)
@@ -72,7 +72,7 @@ def test_a_quota_blocks_the_family_in_its_region_and_market(aws: tuple[Ec2, Clou
 
 
 def test_refusal_is_remembered_for_the_next_request(
-    aws: tuple[Ec2, CloudProvider],
+    aws: tuple[Ec2, Launcher],
 ) -> None:
     """The provisioner tells the tracker; the plan of the next request leaves the place out."""
     account, _ = aws
@@ -85,7 +85,7 @@ def test_refusal_is_remembered_for_the_next_request(
     assert attempts == [] and offer.place != attempt.offer.place
 
 
-def test_a_limit_of_spot_machines_leaves_those_on_demand(aws: tuple[Ec2, CloudProvider]) -> None:
+def test_a_limit_of_spot_machines_leaves_those_on_demand(aws: tuple[Ec2, Launcher]) -> None:
     account, _ = aws
     need = Resources.parse(cloud="aws", cpus="4+", region="us-east-1", spot=True)
     account.refuse("MaxSpotInstanceCountExceeded", times=1000)
@@ -96,7 +96,7 @@ def test_a_limit_of_spot_machines_leaves_those_on_demand(aws: tuple[Ec2, CloudPr
     assert tracker.blocked() == (), "the provisioner tells the tracker, not the broker"
 
 
-def test_permission_stops_and_explains(aws: tuple[Ec2, CloudProvider]) -> None:
+def test_permission_stops_and_explains(aws: tuple[Ec2, Launcher]) -> None:
     account, _ = aws
     account.refuse("UnauthorizedOperation", times=9)
     with pytest.raises(SkyPermission) as caught:
@@ -105,7 +105,7 @@ def test_permission_stops_and_explains(aws: tuple[Ec2, CloudProvider]) -> None:
     assert sum(call.startswith("RunInstances") for call in account.calls) == 1
 
 
-def test_a_type_that_is_no_longer_sold_is_left_for_another(aws: tuple[Ec2, CloudProvider]) -> None:
+def test_a_type_that_is_no_longer_sold_is_left_for_another(aws: tuple[Ec2, Launcher]) -> None:
     """The catalog may be older than that; who has named the type is told."""
     account, _ = aws
     account.refuse("InvalidInstanceType")
@@ -116,7 +116,7 @@ def test_a_type_that_is_no_longer_sold_is_left_for_another(aws: tuple[Ec2, Cloud
         bring(Resources.parse(cloud="aws", instance_type="m5.large"))
 
 
-def test_invalid_request_ends_after_a_few_places(aws: tuple[Ec2, CloudProvider]) -> None:
+def test_invalid_request_ends_after_a_few_places(aws: tuple[Ec2, Launcher]) -> None:
     account, _ = aws
     account.refuse("InvalidBlockDeviceMapping", times=99)
     with pytest.raises(SkyUsageError, match="InvalidBlockDeviceMapping"):
@@ -125,7 +125,7 @@ def test_invalid_request_ends_after_a_few_places(aws: tuple[Ec2, CloudProvider])
 
 
 def test_throttling_is_waited_out_and_no_refusal_of_the_place(
-    aws: tuple[Ec2, CloudProvider], monkeypatch: pytest.MonkeyPatch
+    aws: tuple[Ec2, Launcher], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jupyter_sky.clouds.launches.retries.FIRST_WAIT_SECONDS", 0.02)
     account, _ = aws
@@ -137,7 +137,7 @@ def test_throttling_is_waited_out_and_no_refusal_of_the_place(
 
 @pytest.mark.parametrize("times", [1, 9])
 def test_lost_answers_leave_one_machine_or_none(
-    aws: tuple[Ec2, CloudProvider], monkeypatch: pytest.MonkeyPatch, times: int
+    aws: tuple[Ec2, Launcher], monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     """One: asked again with the same token, the same machine. All: it is found by its tag."""
     monkeypatch.setattr("jupyter_sky.clouds.launches.retries.FIRST_WAIT_SECONDS", 0.02)
@@ -155,7 +155,7 @@ def test_lost_answers_leave_one_machine_or_none(
 
 
 def test_refused_key_says_nothing_of_machines(
-    aws: tuple[Ec2, CloudProvider], monkeypatch: pytest.MonkeyPatch
+    aws: tuple[Ec2, Launcher], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     account, cloud = aws
     offer = preview_plan(NEED)[0].tasks[0].offer
@@ -167,7 +167,7 @@ def test_refused_key_says_nothing_of_machines(
     assert "machines may be up" not in str(caught.value)
 
 
-def test_each_place_is_named_after_all_refused(aws: tuple[Ec2, CloudProvider]) -> None:
+def test_each_place_is_named_after_all_refused(aws: tuple[Ec2, Launcher]) -> None:
     account, _ = aws
     account.refuse("InsufficientInstanceCapacity", times=1000)
     need = Resources.parse(cloud="aws", instance_type="p4d.24xlarge", country="US")
@@ -182,7 +182,7 @@ def test_each_place_is_named_after_all_refused(aws: tuple[Ec2, CloudProvider]) -
 
 
 def test_until_up_asks_all_again_after_a_while(
-    aws: tuple[Ec2, CloudProvider], monkeypatch: pytest.MonkeyPatch
+    aws: tuple[Ec2, Launcher], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker, "RETRY_SECONDS", (0.3, 0.3))
     account, _ = aws
@@ -199,7 +199,7 @@ def test_until_up_asks_all_again_after_a_while(
 
 
 def test_an_interrupt_while_waiting_goes_through(
-    aws: tuple[Ec2, CloudProvider], monkeypatch: pytest.MonkeyPatch
+    aws: tuple[Ec2, Launcher], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     account, _ = aws
     account.refuse("InsufficientInstanceCapacity", times=1000)
@@ -215,7 +215,7 @@ def test_an_interrupt_while_waiting_goes_through(
 
 
 def test_without_credentials_the_error_says_how_to_get_some(
-    aws: tuple[Ec2, CloudProvider], monkeypatch: pytest.MonkeyPatch
+    aws: tuple[Ec2, Launcher], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     account, _ = aws
     for name in account.env().keys() - account.wrong_env("none").keys():
@@ -228,7 +228,7 @@ def test_without_credentials_the_error_says_how_to_get_some(
 
 
 def test_machines_of_ones_own_come_first_and_nothing_is_asked(
-    aws: tuple[Ec2, CloudProvider],
+    aws: tuple[Ec2, Launcher],
 ) -> None:
     account, _ = aws
     assert decide_placement(Resources.parse(cpus="1")).offer.cloud == "local"
@@ -237,7 +237,7 @@ def test_machines_of_ones_own_come_first_and_nothing_is_asked(
         decide_placement(Resources.parse(cpus="100000"))
 
 
-def test_spot_machines_are_for_those_who_ask(aws: tuple[Ec2, CloudProvider]) -> None:
+def test_spot_machines_are_for_those_who_ask(aws: tuple[Ec2, Launcher]) -> None:
     assert not preview_plan(NEED)[0].tasks[0].offer.spot
     spot = Resources.parse(cloud="aws", cpus="4+", spot=True)
     assert preview_plan(spot)[0].tasks[0].offer.spot

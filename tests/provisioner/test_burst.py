@@ -19,7 +19,7 @@ from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.store.store import RunRow, Store
 from jupyter_sky.clouds import LaunchRequest, get
-from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.clouds.launches.launcher import Launcher
 from jupyter_sky.execution.cells.request import with_settings
 from jupyter_sky.execution.cells.run_record import digest_code
 from jupyter_sky.machines.provisioner import broker, own_queue
@@ -176,7 +176,7 @@ NEED = Resources.parse(cloud="ssh", cpus="2", memory="4")
 
 
 @pytest.fixture
-def pool(aws: tuple[Ec2, CloudProvider], tmp_path: Path) -> Iterator[SshHost]:
+def pool(aws: tuple[Ec2, Launcher], tmp_path: Path) -> Iterator[SshHost]:
     """A machine of one's own with one slot, and an account of AWS."""
     host = SshHost(57)
     (tmp_path / "hosts.toml").write_text(host.toml("box"))
@@ -208,7 +208,7 @@ def take_slot() -> str:
     ],
 )
 def test_market_that_a_cell_asks_for_is_kept(
-    aws: tuple[Ec2, CloudProvider],
+    aws: tuple[Ec2, Launcher],
     policy: BurstPolicy,
     asked: dict[str, bool],
     market: bool | None,

@@ -41,8 +41,8 @@ def test_a_pool_that_prefers_spot_machines_always_starts_and_says_so(
     asked: list[Offer] = []
 
     def run(start: Any) -> Any:
-        asked.append(start.order.offer)
-        if start.order.offer.spot:
+        asked.append(start.request.offer)
+        if start.request.offer.spot:
             raise SkyNoCapacity("no spot machines are left")
         return SimpleNamespace(row=start.row, link=SimpleNamespace(lost=False))
 
@@ -69,7 +69,7 @@ def test_a_refused_spec_gives_way_to_the_next(
     asked = list[str]()
 
     def run(start: Any) -> Any:
-        asked.append(start.order.offer.cloud)
+        asked.append(start.request.offer.cloud)
         if asked[-1] == asked[0]:
             error = SkyNoCapacity("none is left")
             error.cause = "permission"  # so that no other zone there is asked

@@ -13,7 +13,7 @@ from jupyter_sky import tracker
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.store.store import Store
 from jupyter_sky.clouds import LaunchRequest
-from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.clouds.launches.launcher import Launcher
 from jupyter_sky.execution.clusters.clusters import ClusterRegistry
 from jupyter_sky.machines.provisioner.placement import decide_placement
 from tests.conftest import wait_until
@@ -23,7 +23,7 @@ from tests.store.rows import CLUSTER
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_survivors_of_a_preempted_cluster_are_observed_too(
-    aws: tuple[Ec2, CloudProvider], tmp_path: Path, rank: int
+    aws: tuple[Ec2, Launcher], tmp_path: Path, rank: int
 ) -> None:
     account, cloud = aws
     need = Resources.parse(cloud="aws", cpus="4+", spot=True, nodes="4")

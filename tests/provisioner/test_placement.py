@@ -12,7 +12,6 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky import clouds, tracker
-from jupyter_sky.base.clouds.facts import HyperstackFacts
 from jupyter_sky.base.clouds.register import find_facts
 from jupyter_sky.base.errors import (
     SkyClusterLost,
@@ -28,8 +27,9 @@ from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds import LaunchRequest
+from jupyter_sky.clouds.hyperstack import Hyperstack
 from jupyter_sky.clouds.launches import launch_support
-from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.clouds.launches.launcher import Launcher
 from jupyter_sky.execution.cells.request import with_settings
 from jupyter_sky.execution.clusters import cluster_launch
 from jupyter_sky.execution.functions.images.specs import Nodes, Spec
@@ -58,7 +58,7 @@ def accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Credentials for the three clouds, as far as anybody asks before a launch."""
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
     Sky.clear_instance()
-    asked = [name for name in clouds.PROVIDERS if find_facts(name).has_live_offers]
+    asked = [name for name in clouds.provider_names() if find_facts(name).has_live_offers]
     monkeypatch.setattr(
         clouds, "is_ready", lambda name: name in clouds.launchable() and name not in asked
     )
@@ -99,7 +99,7 @@ def test_own_machines_that_are_taken_burst_to_clouds(
 ) -> None:
     have(monkeypatch, BOX, DEAR)
     placed = broker.place(BIG, refusing("ssh"), quiet)
-    assert placed.result.cloud in clouds.PROVIDERS and not placed.result.spot
+    assert placed.result.cloud in clouds.provider_names() and not placed.result.spot
     assert [attempt.offer for attempt in placed.attempts] == [BOX, DEAR]
     said = "; ".join(placed.notes)
     assert "no machine of your own could take it: a machine is rented, $" in said
@@ -159,7 +159,7 @@ def test_the_cheapest_allocation_weighs_own_machines_and_both_markets(
 ) -> None:
     have(monkeypatch, DEAR)
     _, rented = choose_offer(Spec(vcpus=64, allocation="cheapest"), Nodes(1))
-    assert rented.offer.cloud in clouds.PROVIDERS and rented.offer.price < 9.0
+    assert rented.offer.cloud in clouds.provider_names() and rented.offer.price < 9.0
     have(monkeypatch, BOX)
     _, free = choose_offer(Spec(vcpus=64, allocation="cheapest"), Nodes(1))
     assert free.offer is BOX
@@ -169,7 +169,7 @@ def test_a_setting_of_the_plan_alone_changes_nothing(accounts: None) -> None:
     made = sky.plan(cpus="64+", tracked=False)
     assert made.tasks[0].offer == decide_placement(BIG).offer and made.name == "--cpus 64+"
     soon = sky.plan(cpus="64+", minimize="time", deadline="2h")
-    assert not soon.tasks[0].offer.spot and soon.tasks[0].offer.cloud in clouds.PROVIDERS
+    assert not soon.tasks[0].offer.spot and soon.tasks[0].offer.cloud in clouds.provider_names()
 
 
 def test_pools_keep_the_settings(accounts: None) -> None:
@@ -182,7 +182,7 @@ def test_pools_keep_the_settings(accounts: None) -> None:
 
 
 def test_spot_if_available_asks_on_demand_when_every_spot_place_has_refused(
-    aws: tuple[Ec2, CloudProvider],
+    aws: tuple[Ec2, Launcher],
 ) -> None:
     account, _ = aws
     numbers = itertools.count()
@@ -265,10 +265,10 @@ def test_until_up_does_not_pay_for_attempts_without_end(
 @pytest.fixture
 def without_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let one cloud of the catalog be planned against only."""
-    others = tuple(name for name in clouds.PROVIDERS if name != "hyperstack")
-    monkeypatch.setattr(HyperstackFacts, "launchable", False)
-    monkeypatch.setattr(clouds, "PROVIDERS", others)
-    monkeypatch.setattr(launch_support, "PROVIDERS", others)
+    others = tuple(name for name in clouds.provider_names() if name != "hyperstack")
+    monkeypatch.setattr(Hyperstack, "launchable", False)
+    monkeypatch.setattr(clouds, "provider_names", lambda: others)
+    monkeypatch.setattr(launch_support, "provider_names", lambda: others)
 
 
 UNLAUNCHABLE = {
@@ -380,7 +380,7 @@ def test_own_machines_with_too_few_slots_are_not_promised(accounts: None, tmp_pa
     (tmp_path / "hosts.toml").write_text(HOSTS)
     assert decide_placement(Resources.parse(cpus="100+", nodes="2")).offer.cloud == "ssh"
     more = decide_placement(Resources.parse(cpus="100+", nodes="3"))
-    assert more.offer.cloud in clouds.PROVIDERS and more.passed == ("own",)
+    assert more.offer.cloud in clouds.provider_names() and more.passed == ("own",)
     assert "no machine of your own could take it" in more.notes[0]
     with pytest.raises(SkyNoOffer, match="2 slots") as refusal:
         decide_placement(Resources.parse(cpus="100+", nodes="3", cloud="ssh"))
@@ -405,7 +405,7 @@ def test_the_first_cell_without_an_account_is_told_how_to_get_one(
 def test_what_is_on_sale_is_named_where_it_could_be_launched_with_an_account(
     monkeypatch: pytest.MonkeyPatch, without_driver: None
 ) -> None:
-    """A cloud without a driver sells the cheapest one."""
+    """A cloud without a provider sells the cheapest one."""
     monkeypatch.setattr(placement, "usable_providers", lambda need: ())
     monkeypatch.setattr(preview, "usable_providers", lambda need: ())
     need = Resources.parse(gpus="H100-PCIe")
@@ -413,7 +413,7 @@ def test_what_is_on_sale_is_named_where_it_could_be_launched_with_an_account(
     with pytest.raises(SkyNoOffer, match=r"the cheapest place on sale: (runpod|lambda) "):
         decide_placement(need)
     plan, _notes = preview.preview_plan(need)
-    assert plan.tasks[0].offer.cloud in clouds.PROVIDERS
+    assert plan.tasks[0].offer.cloud in clouds.provider_names()
     only_there = Resources.parse(gpus="H100-PCIe", cloud="hyperstack")
     plan, notes = preview.preview_plan(only_there)
     assert plan.tasks[0].offer.cloud == "hyperstack" and "cannot be launched" in notes[0]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky import clouds
-from jupyter_sky.base.clouds.facts import HyperstackFacts
+from jupyter_sky.clouds.hyperstack import Hyperstack
 from tests.server.conftest import Refused
 
 
@@ -34,7 +34,7 @@ async def test_what_can_be_launched_now_comes_first(
     ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clouds, "is_ready", lambda name: name in ("gcp", "local"))
-    monkeypatch.setattr(HyperstackFacts, "launchable", False)
+    monkeypatch.setattr(Hyperstack, "launchable", False)
     found = await ask("offers", what="A100-80GB:1", spot="false", limit="1000")
     tiers = [offer["launch"] for offer in found["offers"]]
     assert tiers == sorted(tiers, key=["now", "account", "never"].index)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tornado.httpclient import HTTPClientError
 
-from jupyter_sky.base.clouds.facts import BUILT_IN
+from jupyter_sky.base.clouds.index import BUILT_IN
 from jupyter_sky.base.remote import processes
 from jupyter_sky.base.store.store import ClusterRow, Store
 from jupyter_sky.interfaces.server.poller import SCHEMA

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import ClassVar
 
 API_VERSION = 1
-"""Version of the protocol `Provider`; a driver names the one that it is written for."""
+"""Version of the protocol `Provider`; a provider names the one that it is written for."""
 LONGEST_BILLING_UNIT = 86400.0
 """Longest step or minimum of billed time that a cloud may have, seconds."""
 _SIZE_SUFFIX = re.compile(r"[-_.]\d+[a-z]*$")
@@ -57,8 +57,8 @@ class CloudFacts:
     launchable : bool
         Whether machines can be launched; else its offers are planned and priced only.
     on_premises : bool
-        Whether its machines are one's own, which no catalog lists. With a driver they are launched
-        as those of other clouds are, and are asked for after machines without one.
+        Whether its machines are one's own, which no catalog lists. With a `Provider` they are
+        launched as machines of other clouds, and requested after machines without one.
     only_by_name : bool
         Whether it is asked only where a request names it: what it has costs nothing, and would
         else be taken before all others.
@@ -106,10 +106,10 @@ class CloudFacts:
         Address whose answers carry the time by which it judges signatures.
     colour : str
         In drawings of plans.
-    driver : str
-        Module and class of the driver of a cloud of this package, imported at its first use.
+    provider : str
+        Module and class of the provider of a cloud of this package, imported at its first use.
     api_version : int
-        Version of the protocol that a driver is written for.
+        Version of the protocol that a provider is written for.
 
     Examples
     --------
@@ -157,7 +157,7 @@ class CloudFacts:
     permission_page: ClassVar[str] = ""
     clock: ClassVar[str] = ""
     colour: ClassVar[str] = "#8a63c9"
-    driver: ClassVar[str] = ""
+    provider: ClassVar[str] = ""
     api_version: ClassVar[int] = API_VERSION
 
     @staticmethod

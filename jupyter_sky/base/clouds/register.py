@@ -10,8 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from jupyter_sky.base.clouds.cloud_facts import API_VERSION, LONGEST_BILLING_UNIT, CloudFacts
-from jupyter_sky.base.clouds.facts import BUILT_IN
-from jupyter_sky.base.clouds.managed_facts import MANAGED
+from jupyter_sky.base.clouds.index import BUILT_IN, MANAGED, ON_PREMISES, VENDORS
 from jupyter_sky.base.errors import SkyUsageError, suggest
 from jupyter_sky.base.translation import _
 
@@ -40,8 +39,7 @@ def known_names() -> tuple[str, ...]:
 
     It reads the entry points: for completion, lists and errors, not for imports.
     """
-    own = [name for name, facts in BUILT_IN.items() if facts.on_premises]
-    return (*sorted({*BUILT_IN, *_entry_points()} - {*own}), *own)
+    return (*sorted({*VENDORS, *_entry_points()}), *ON_PREMISES)
 
 
 def is_known(name: str) -> bool:
@@ -85,7 +83,7 @@ def sort_names(names: Iterable[str]) -> list[str]:
 
 @cache
 def find_provider(name: str) -> type[CloudFacts]:
-    """Return the driver that another package adds for a cloud.
+    """Return the provider that another package adds for a cloud.
 
     Parameters
     ----------
@@ -106,7 +104,7 @@ def find_provider(name: str) -> type[CloudFacts]:
         found = point.load()
     except Exception as error:
         raise SkyUsageError(
-            _("{name}: its driver {value} cannot be imported: {error}").format(
+            _("{name}: its provider {value} cannot be imported: {error}").format(
                 name=name, value=point.value, error=error
             ),
             hint=_("install its package again, or a version that fits this jupyter_sky"),
@@ -124,7 +122,7 @@ def find_provider(name: str) -> type[CloudFacts]:
     if found.api_version != API_VERSION:
         raise SkyUsageError(
             _(
-                "{name}: its driver is written for version {api_version} of the "
+                "{name}: its provider is written for version {api_version} of the "
                 "protocol, and this is version {api_version2}"
             ).format(name=name, api_version=found.api_version, api_version2=API_VERSION),
             hint=_("install a version of its package that fits this jupyter_sky"),
@@ -138,8 +136,8 @@ def find_provider(name: str) -> type[CloudFacts]:
     return found
 
 
-def find_driver_problem(name: str) -> str:
-    """Say why the driver of an installed cloud cannot be used; empty where there is none."""
+def find_provider_problem(name: str) -> str:
+    """Say why the provider of an installed cloud cannot be used; empty where there is none."""
     if name not in BUILT_IN and name in _entry_points():
         try:
             find_provider(name)
@@ -165,7 +163,7 @@ def find_facts(name: str) -> type[CloudFacts]:
 
 @cache
 def _installed_facts(name: str) -> type[CloudFacts]:
-    """Return the facts of a driver; neutral ones where it cannot be used, which others tell."""
+    """Return the facts of a provider; neutral ones where it cannot be used, which others tell."""
     try:
         return find_provider(name)
     except SkyUsageError:

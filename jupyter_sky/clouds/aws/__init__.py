@@ -1,1 +1,1 @@
-"""Driver of Amazon Web Services."""
+"""Provider of Amazon Web Services."""

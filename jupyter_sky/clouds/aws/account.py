@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.translation import N_
 from jupyter_sky.clouds.aws import clients, errors, schedules
 from jupyter_sky.clouds.provider.classification import ErrorTable, Meaning, ProviderError
@@ -13,7 +14,7 @@ from jupyter_sky.clouds.provider.protocol import Provider
 
 
 class AwsAccount(Provider):
-    """Part of a driver that uses boto3."""
+    """Part of a provider that uses boto3."""
 
     login = "aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     policy_use = N_(
@@ -45,7 +46,7 @@ class AwsAccount(Provider):
         return known or super().find_meaning(code, status)
 
 
-# -- Least rights of an IAM user that launches machines: what the driver asks, and no more --------
+# -- Least rights of an IAM user that launches machines: what the provider asks, and no more ------
 #
 # What it has made carries a tag: other machines, disks and groups of the account are out of reach.
 
@@ -81,7 +82,7 @@ _MADE = ("instance", "network-interface", "spot-instances-request", "volume")
 _USED = ("key-pair", "security-group", "subnet")
 
 
-def policy_document(scheduler_role: str = "") -> dict[str, Any]:
+def policy_document(scheduler_role: str = "") -> JsonObject:
     """Return the policy, as IAM takes it.
 
     Parameters
@@ -126,7 +127,7 @@ def policy_document(scheduler_role: str = "") -> dict[str, Any]:
     return {"Version": "2012-10-17", "Statement": statements}
 
 
-def policy_actions(document: dict[str, Any]) -> set[str]:
+def policy_actions(document: JsonObject) -> set[str]:
     """Return all actions that a policy allows."""
     return {action for each in document["Statement"] for action in each["Action"]}
 
@@ -136,8 +137,8 @@ def _resource(kind: str) -> str:
 
 
 def _allow(
-    name: str, actions: Any, resources: Any = ("*",), condition: dict[str, Any] | None = None
-) -> dict[str, Any]:
+    name: str, actions: Any, resources: Any = ("*",), condition: JsonObject | None = None
+) -> JsonObject:
     statement = {"Sid": name, "Effect": "Allow", "Action": list(actions)}
     statement["Resource"] = list(resources)
     return statement | ({"Condition": condition} if condition else {})

@@ -14,8 +14,7 @@ from threading import Event
 from typing import Any, ClassVar
 
 from jupyter_sky.base.clouds.cloud_facts import parse_release
-from jupyter_sky.base.clouds.facts import AwsFacts
-from jupyter_sky.base.clouds.managed_facts import EmrFacts
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.aws import errors, schedules
@@ -28,6 +27,7 @@ from jupyter_sky.clouds.aws.emr_sessions import (
     named,
     session_endpoint,
 )
+from jupyter_sky.clouds.aws.facts import AwsFacts, EmrFacts
 from jupyter_sky.clouds.aws.schedules import client_token
 from jupyter_sky.clouds.launches.session_provider import SessionEndpoint, SessionProvider
 from jupyter_sky.clouds.provider.classification import ErrorTable, ProviderError, Refinement
@@ -52,7 +52,7 @@ SHORTEST_IDLE, LONGEST_IDLE = 60, 7 * 86400
 IDLE_MARGIN = 120
 """Seconds that a cluster waits after the end of its session."""
 LOOK_BACK_SECONDS = 900.0
-"""Clusters of an order are looked for among those made since."""
+"""Clusters of a request are looked for among those made since."""
 _IDLE_TAG = "jupyter-sky-idle"
 """Tag with the minutes after which a session that is not used ends."""
 _SUBNET = "set providers.aws.emr_subnet to a subnet of the region"
@@ -146,7 +146,7 @@ class Emr(EmrFacts, AwsAccount, SessionProvider):
             answer["AuthTokenExpirationTime"].timestamp(),
         )
 
-    def _session(self, client: Any, cluster: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _session(self, client: Any, cluster: JsonMapping) -> JsonMapping:
         """Return the session of a cluster that takes some; the same token makes it once."""
         tags = _tags(cluster)
         started = client.start_session(
@@ -174,9 +174,9 @@ class Emr(EmrFacts, AwsAccount, SessionProvider):
 
     def _clusters(
         self, client: Any, wanted: Mapping[str, str], since: float = 0.0
-    ) -> list[dict[str, Any]]:
+    ) -> list[JsonObject]:
         """Return the clusters of this package that cost and have some tags."""
-        asked: dict[str, Any] = {"ClusterStates": list(BILLED_STATES)}
+        asked: JsonObject = {"ClusterStates": list(BILLED_STATES)}
         if since:
             asked["CreatedAfter"] = datetime.fromtimestamp(since, UTC)
         pages = client.get_paginator("list_clusters").paginate(**asked)
@@ -193,7 +193,7 @@ class Emr(EmrFacts, AwsAccount, SessionProvider):
         ]
 
     def _machine(
-        self, region: str, cluster: Mapping[str, Any], session: Mapping[str, Any] | None = None
+        self, region: str, cluster: JsonMapping, session: JsonMapping | None = None
     ) -> Machine:
         """Return a cluster as a machine; with its session, if that has ended before it."""
         timeline = cluster["Status"]["Timeline"]
@@ -219,7 +219,7 @@ class Emr(EmrFacts, AwsAccount, SessionProvider):
             reason=reason if state == "ended" else "",
         )
 
-    def _ended_session(self, client: Any, cluster: str) -> Mapping[str, Any] | None:
+    def _ended_session(self, client: Any, cluster: str) -> JsonMapping | None:
         """Return the session of a cluster if it has ended, and none else is there."""
         sessions = client.list_sessions(ClusterId=cluster)["Sessions"]
         if not sessions or any(each["State"] in LIVE_STATES for each in sessions):
@@ -252,39 +252,18 @@ class Emr(EmrFacts, AwsAccount, SessionProvider):
         return []
 
 
-def cluster_arguments(request: LaunchRequest, tags: Mapping[str, str]) -> dict[str, Any]:
+def cluster_arguments(request: LaunchRequest, tags: Mapping[str, str]) -> JsonObject:
     """Return the arguments of RunJobFlow."""
-    offer, nodes = request.offer, request.resources.nodes
-    market = "SPOT" if offer.spot else "ON_DEMAND"
     minutes = idle_minutes(request.idle)
-    groups = [("MASTER", 1), ("CORE", nodes - 1)]
-    instances: dict[str, Any] = {
-        "InstanceGroups": [
-            {
-                "InstanceRole": role,
-                "InstanceType": offer.instance_type,
-                "InstanceCount": count,
-                "Market": market,
-            }
-            for role, count in groups
-            if count
-        ],
-        "KeepJobFlowAliveWhenNoSteps": True,
-        "TerminationProtected": False,
-    }
-    if subnet := Sky.load().provider_setting(AwsFacts.name, "emr_subnet"):
-        instances["Ec2SubnetId"] = subnet
-    elif offer.zone:
-        instances["Placement"] = {"AvailabilityZone": offer.zone}
     every = dict(tags) | {
         "Name": f"jupyter-sky {tags.get(CLUSTER, '')}",
         _IDLE_TAG: f"{minutes}",
     }
     return {
         "Name": fit_name(f"{NAME_PREFIX}{request.token}", 64),
-        "ReleaseLabel": release_label(offer),
+        "ReleaseLabel": release_label(request.offer),
         "Applications": [{"Name": "Spark"}],
-        "Instances": instances,
+        "Instances": _cluster_instances(request.offer, request.resources.nodes),
         "SessionEnabled": True,
         # the session's idle time comes first, whatever the cluster takes for idle
         "AutoTerminationPolicy": {
@@ -295,6 +274,29 @@ def cluster_arguments(request: LaunchRequest, tags: Mapping[str, str]) -> dict[s
         "VisibleToAllUsers": True,
         "Tags": [{"Key": key, "Value": value} for key, value in every.items()],
     }
+
+
+def _cluster_instances(offer: Offer, nodes: int) -> JsonObject:
+    """Return the machines of a cluster: one master, the others its core."""
+    instances: JsonObject = {
+        "InstanceGroups": [
+            {
+                "InstanceRole": role,
+                "InstanceType": offer.instance_type,
+                "InstanceCount": count,
+                "Market": "SPOT" if offer.spot else "ON_DEMAND",
+            }
+            for role, count in (("MASTER", 1), ("CORE", nodes - 1))
+            if count
+        ],
+        "KeepJobFlowAliveWhenNoSteps": True,
+        "TerminationProtected": False,
+    }
+    if subnet := Sky.load().provider_setting(AwsFacts.name, "emr_subnet"):
+        instances["Ec2SubnetId"] = subnet
+    elif offer.zone:
+        instances["Placement"] = {"AvailabilityZone": offer.zone}
+    return instances
 
 
 def release_label(offer: Offer) -> str:
@@ -319,7 +321,7 @@ def release_label(offer: Offer) -> str:
     return f"emr-spark-{version}"
 
 
-def _tags(cluster: Mapping[str, Any]) -> dict[str, str]:
+def _tags(cluster: JsonMapping) -> dict[str, str]:
     return {each["Key"]: each["Value"] for each in cluster.get("Tags", ())}
 
 
@@ -329,7 +331,7 @@ def _state(word: str) -> MachineState:
     return "running" if word in RUNNING_STATES else "ended"
 
 
-def _cluster_end(cluster: Mapping[str, Any]) -> str:
+def _cluster_end(cluster: JsonMapping) -> str:
     """Return in words why a cluster has ended, with AWS's code; empty where it says nothing."""
     reason = cluster["Status"].get("StateChangeReason", {})
     return ": ".join(filter(None, (reason.get("Code"), reason.get("Message"))))

@@ -1,7 +1,7 @@
 """Amazon EMR Serverless: sessions of Spark Connect by boto3.
 
-An order is an application of its own with one session. The size of the request is the capacity that
-the application may reach. A session that nobody uses ends by itself, and the application stops a
+A request makes an own application with one session. Its size is the capacity that the application
+may reach. A session that nobody uses ends by itself, and the application stops a
 minute later; neither costs anything then.
 """
 
@@ -14,8 +14,7 @@ from contextlib import suppress
 from threading import Event
 from typing import Any, ClassVar
 
-from jupyter_sky.base.clouds.facts import AwsFacts
-from jupyter_sky.base.clouds.managed_facts import EmrServerlessFacts
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.aws import errors
@@ -29,6 +28,7 @@ from jupyter_sky.clouds.aws.emr_sessions import (
     session_endpoint,
     session_state,
 )
+from jupyter_sky.clouds.aws.facts import AwsFacts, EmrServerlessFacts
 from jupyter_sky.clouds.aws.network import error_code
 from jupyter_sky.clouds.aws.schedules import client_token
 from jupyter_sky.clouds.launches.session_provider import SessionEndpoint, SessionProvider
@@ -176,7 +176,7 @@ class EmrServerless(EmrServerlessFacts, AwsAccount, SessionProvider):
 
         return self._access.call_regions(ask, _regions() if regions is None else regions)
 
-    def _applications(self, client: Any, wanted: Mapping[str, str]) -> list[dict[str, Any]]:
+    def _applications(self, client: Any, wanted: Mapping[str, str]) -> list[JsonObject]:
         """Return the applications of this package that have some tags."""
         pages = client.get_paginator("list_applications").paginate()
         found = [
@@ -191,7 +191,7 @@ class EmrServerless(EmrServerlessFacts, AwsAccount, SessionProvider):
             if all(each.get("tags", {}).get(key) == text for key, text in wanted.items() if text)
         ]
 
-    def _sessions(self, client: Any, region: str, application: Mapping[str, Any]) -> list[Machine]:
+    def _sessions(self, client: Any, region: str, application: JsonMapping) -> list[Machine]:
         listed = client.get_paginator("list_sessions")
         pages = listed.paginate(applicationId=application["applicationId"])
         return [
@@ -201,7 +201,7 @@ class EmrServerless(EmrServerlessFacts, AwsAccount, SessionProvider):
             if session["state"] in LIVE_STATES
         ]
 
-    def _machine(self, region: str, session: Mapping[str, Any], tags: Mapping[str, str]) -> Machine:
+    def _machine(self, region: str, session: JsonMapping, tags: Mapping[str, str]) -> Machine:
         ended = session.get("endedAt")
         return tagged_machine(
             tags,
@@ -278,7 +278,7 @@ class EmrServerless(EmrServerlessFacts, AwsAccount, SessionProvider):
         return self._access.call_regions(ask, _regions() if regions is None else regions)
 
 
-def application_arguments(request: LaunchRequest, tags: Mapping[str, str]) -> dict[str, Any]:
+def application_arguments(request: LaunchRequest, tags: Mapping[str, str]) -> JsonObject:
     """Return the arguments of CreateApplication, but for its token.
 
     Its capacity is bounded, so that no query costs more than the offer says.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 from urllib.parse import urlsplit
 
+from jupyter_sky.base.json_types import JsonMapping
 from jupyter_sky.clouds.launches.session_provider import SessionEndpoint
 from jupyter_sky.clouds.provider.classification import ProviderError
 from jupyter_sky.clouds.provider.values import MachineState
@@ -87,7 +86,7 @@ def end_reason(
     return details
 
 
-def named(answer: Mapping[str, Any], key: str) -> str:
+def named(answer: JsonMapping, key: str) -> str:
     """Return a name from an answer; botocore takes one that was cut off for an empty one."""
     if key not in answer:
         raise ProviderError("the answer was cut off", code="IncompleteReadError")

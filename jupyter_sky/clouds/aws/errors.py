@@ -7,6 +7,7 @@ import time
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.clouds.provider.classification import (
     ErrorTable,
     Meaning,
@@ -92,7 +93,12 @@ TABLE: ErrorTable = group_codes(
     ("invalid", "region", "the region has no such image: try another region", "ParameterNotFound"),
     ("invalid", "region", "ask for another size: --disk 100", "InvalidBlockDeviceMapping"),
     ("invalid", "region", "aws ec2 create-default-vpc", "VPCIdNotSpecified"),
-    ("invalid", "zone", "%sky reap ends what is left of the order", "IdempotentParameterMismatch"),
+    (
+        "invalid",
+        "zone",
+        "%sky reap ends what is left of the request",
+        "IdempotentParameterMismatch",
+    ),
     ("invalid", "region", "", "InvalidAMIID.Malformed InvalidParameter InvalidParameterValue"),
     ("invalid", "region", "", "InvalidParameterCombination InvalidRequest InvalidInput"),
     ("invalid", "region", "", "InvalidUserData.Malformed MissingParameter ValidationError"),
@@ -187,7 +193,7 @@ def read_error(error: Exception) -> ProviderError | None:
     return ProviderError(message, code=code, status=status, retry_after=retry_after)
 
 
-def _describe_clock_skew(meta: dict[str, Any]) -> str:
+def _describe_clock_skew(meta: JsonObject) -> str:
     """Return in words how far this machine's clock is from AWS's; empty if it is near."""
     try:
         theirs = parsedate_to_datetime(meta["HTTPHeaders"]["date"]).timestamp()

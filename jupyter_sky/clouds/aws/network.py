@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.clouds.provider.naming import OWNER, TOKEN
 from jupyter_sky.clouds.provider.values import LaunchRequest, MachineConfig
 
@@ -16,18 +17,18 @@ LAUNCH_GRACE_SECONDS = 900.0
 """A group that no machine uses may belong to a launch that is under way for so long."""
 
 UnusedResource = tuple[str, str, str]
-"""Kind and ID of what is deleted, and the token of its order."""
+"""Kind and ID of what is deleted, and the token of its request."""
 
 
-def ensure_security_group(ec2: Any, order: LaunchRequest, config: MachineConfig) -> str:
-    """Make the security group of an order, or find it; return its id."""
+def ensure_security_group(ec2: Any, request: LaunchRequest, config: MachineConfig) -> str:
+    """Make the security group of a request, or find it; return its id."""
     from botocore.exceptions import ClientError
 
-    name = f"jupyter-sky-{sanitize_name(order.token)}"[:255]
+    name = f"jupyter-sky-{sanitize_name(request.token)}"[:255]
     labels = format_tags(config.tags, **{CREATED_TAG: str(int(time.time()))})
     wanted = {
         "GroupName": name,
-        "Description": f"machines of {sanitize_name(order.cluster)}"[:255],
+        "Description": f"machines of {sanitize_name(request.cluster)}"[:255],
         "TagSpecifications": [{"ResourceType": "security-group", "Tags": labels}],
     }
     try:
@@ -37,11 +38,11 @@ def ensure_security_group(ec2: Any, order: LaunchRequest, config: MachineConfig)
             _ignore_code("DefaultVpcAlreadyExists", ec2.create_default_vpc)
             id = ec2.create_security_group(**wanted)["GroupId"]
         elif error_code(error) == "InvalidGroup.Duplicate":
-            asked = [make_filter("group-name", name), *owner_filters(token=order.token)]
+            asked = [make_filter("group-name", name), *owner_filters(token=request.token)]
             id = ec2.describe_security_groups(Filters=asked)["SecurityGroups"][0]["GroupId"]
         else:
             raise
-    for rule in _ingress_rules(config.ssh_from, id if order.resources.nodes > 1 else ""):
+    for rule in _ingress_rules(config.ssh_from, id if request.resources.nodes > 1 else ""):
         admit = ec2.authorize_security_group_ingress
         _ignore_code("InvalidPermission.Duplicate", admit, GroupId=id, IpPermissions=[rule])
     return id
@@ -68,11 +69,11 @@ def delete_unused(
     owner
         Of what is deleted; empty for anybody's.
     alive, ended
-        Tokens of orders whose machines there are, and of those seen to have ended.
+        Tokens of requests whose machines there are, and of those seen to have ended.
     """
     mine = owner_filters(owner)
 
-    def listed(action: str, key: str, *more: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def listed(action: str, key: str, *more: JsonObject) -> Iterator[JsonObject]:
         for page in ec2.get_paginator(action).paginate(Filters=[*more, *mine]):
             yield from page[key]
 
@@ -117,7 +118,7 @@ def _ignore_code(allowed: str, request: Callable[..., Any], **words: Any) -> Non
             raise
 
 
-def _ingress_rules(ssh_from: Collection[str], group: str) -> Iterator[dict[str, Any]]:
+def _ingress_rules(ssh_from: Collection[str], group: str) -> Iterator[JsonObject]:
     """Yield the rules of ingress: SSH, and everything from the machines of the same group."""
     for net in ssh_from:
         nets = (
@@ -131,13 +132,13 @@ def _ingress_rules(ssh_from: Collection[str], group: str) -> Iterator[dict[str, 
 # -- words of EC2 ------------------------------------------------------------------------------
 
 
-def make_filter(name: str, *values: str) -> dict[str, Any]:
+def make_filter(name: str, *values: str) -> JsonObject:
     """Return a filter of a listing."""
     return {"Name": name, "Values": list(values)}
 
 
-def owner_filters(owner: str = "", token: str = "") -> list[dict[str, Any]]:
-    """Return filters for what was made by jupyter_sky, for an owner or an order."""
+def owner_filters(owner: str = "", token: str = "") -> list[JsonObject]:
+    """Return filters for what was made by jupyter_sky, for an owner or a request."""
     pairs = [(OWNER, owner), (TOKEN, token)]
     found = [make_filter(f"tag:{name}", value) for name, value in pairs if value]
     return found or [make_filter("tag-key", TOKEN)]
@@ -151,7 +152,7 @@ def format_tags(words: Mapping[str, str], **more: str) -> list[dict[str, str]]:
     ]
 
 
-def parse_tags(thing: Mapping[str, Any]) -> dict[str, str]:
+def parse_tags(thing: JsonMapping) -> dict[str, str]:
     """Return the tags of something listed."""
     return {each["Key"]: each["Value"] for each in thing.get("Tags", ())}
 

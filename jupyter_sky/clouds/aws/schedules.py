@@ -8,11 +8,11 @@ import math
 import uuid
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
 
-from jupyter_sky.base.clouds.facts import AwsFacts
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.aws.clients import AwsClients
+from jupyter_sky.clouds.aws.facts import AwsFacts
 from jupyter_sky.clouds.provider.values import LaunchRequest, MachineConfig
 
 RETRIES = 20
@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 
 def schedule_end(
     access: AwsClients,
-    order: LaunchRequest,
+    request: LaunchRequest,
     config: MachineConfig,
     action: str,
-    arguments: dict[str, Any],
+    arguments: JsonObject,
 ) -> None:
-    """Let EventBridge end what an order has made, where the settings name a role for that.
+    """Let EventBridge end what a request has made, where the settings name a role for that.
 
     It ends by itself too, so that a refusal is told and no reason to launch nothing.
 
@@ -44,17 +44,17 @@ def schedule_end(
     role = scheduler_role()
     if not role:
         return
-    region = order.offer.region
+    region = request.offer.region
     when = datetime.fromtimestamp(math.ceil(config.lease_end), UTC)
     client = access.client("scheduler", region)
     try:
         client.create_schedule(
-            Name=_schedule_name(order.token),
-            Description=f"ends what {order.token} has launched"[:512],
+            Name=_schedule_name(request.token),
+            Description=f"ends what {request.token} has launched"[:512],
             ScheduleExpression=f"at({when:%Y-%m-%dT%H:%M:%S})",
             FlexibleTimeWindow={"Mode": "OFF"},
             ActionAfterCompletion="DELETE",
-            ClientToken=client_token(order.token, "schedule"),
+            ClientToken=client_token(request.token, "schedule"),
             Target={
                 "Arn": f"arn:{access.partition(region)}:scheduler:::aws-sdk:{action}",
                 "RoleArn": role,
@@ -63,13 +63,13 @@ def schedule_end(
             },
         )
     except client.exceptions.ConflictException:
-        pass  # the order was sent before
+        pass  # the request was sent before
     except (BotoCoreError, ClientError) as error:
-        log.warning("%s: EventBridge will not end it at %s: %s", order.token, when, error)
+        log.warning("%s: EventBridge will not end it at %s: %s", request.token, when, error)
 
 
 def remove_schedule(access: AwsClients, region: str, token: str) -> None:
-    """Delete the schedule of an order, if there is one."""
+    """Delete the schedule of a request, if there is one."""
     if scheduler_role():
         client = access.client("scheduler", region)
         # it has ended them, or there was no role then

@@ -1,1 +1,1 @@
-"""Driver of Microsoft Azure."""
+"""Provider of Microsoft Azure."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_sky.base.errors import SkyPermission
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.translation import _
 
 PUBLIC_CLOUD = "https://management.azure.com"
@@ -152,7 +153,7 @@ def _select_subscription(plain: Any, manager: str) -> str:
     )
 
 
-def _cli_subscriptions() -> list[dict[str, Any]]:
+def _cli_subscriptions() -> list[JsonObject]:
     """Return the subscriptions that ``az login`` has noted."""
     folder = Path(os.environ.get("AZURE_CONFIG_DIR") or Path.home() / ".azure")
     try:
@@ -162,7 +163,7 @@ def _cli_subscriptions() -> list[dict[str, Any]]:
         return []
 
 
-def _get(plain: Any, url: str) -> dict[str, Any]:
+def _get(plain: Any, url: str) -> JsonObject:
     from azure.core.exceptions import ClientAuthenticationError, DecodeError, HttpResponseError
     from azure.core.rest import HttpRequest
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.clouds.azure.clients import AzureClients
 from jupyter_sky.clouds.azure.errors import error_code, read_error
 
@@ -120,7 +121,7 @@ def _assign_role(
     return ""
 
 
-def _put(account: AzureClients, id: str, properties: dict[str, Any]) -> None:
+def _put(account: AzureClients, id: str, properties: JsonObject) -> None:
     account.resource.resources.begin_create_or_update_by_id(
         id, {"properties": properties}, api_version=_ROLES_VERSION, polling=False
     )

@@ -9,14 +9,14 @@ from __future__ import annotations
 import base64
 import math
 import re
-from typing import Any
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.clouds.launches.self_delete import wrap_in_shell
 from jupyter_sky.clouds.provider.naming import fit_name
 from jupyter_sky.clouds.provider.values import LaunchRequest, MachineConfig
 
-Body = dict[str, Any]
+Body = JsonObject
 """JSON of a resource, as the Resource Manager's REST API takes it."""
 CREATED_TAG = "jupyter-sky-made"
 """Tag of a group: unix seconds at which it was made."""
@@ -32,7 +32,7 @@ _AMD_GPUS = re.compile("MI300|V710|MI25")
 
 
 def resource_prefix(token: str) -> str:
-    """Return the name of an order in Azure's alphabet: ``[a-z][a-z0-9-]*``.
+    """Return the name of a request in Azure's alphabet: ``[a-z][a-z0-9-]*``.
 
     Examples
     --------
@@ -45,12 +45,12 @@ def resource_prefix(token: str) -> str:
 
 
 def group_name(token: str) -> str:
-    """Return the name of an order's resource group."""
+    """Return the name of a request's resource group."""
     return f"jupyter-sky-{resource_prefix(token)}"
 
 
 def machine_name(token: str, rank: int) -> str:
-    """Return the name of a machine of an order."""
+    """Return the name of a machine of a request."""
     return f"{resource_prefix(token)}-{rank}"
 
 
@@ -86,23 +86,23 @@ def format_tags(config: MachineConfig) -> dict[str, str]:
     return {name: value[:256] for name, value in config.tags.items()}
 
 
-def group_tags(order: LaunchRequest, config: MachineConfig, now: float) -> dict[str, str]:
+def group_tags(request: LaunchRequest, config: MachineConfig, now: float) -> dict[str, str]:
     """Return the tags of a group that is made `now`, in unix seconds."""
     return (
         format_tags(config)
         | {CREATED_TAG: str(int(now))}
-        | ({SPOT_TAG: "yes"} if order.offer.spot else {})
+        | ({SPOT_TAG: "yes"} if request.offer.spot else {})
     )
 
 
-def virtual_network(order: LaunchRequest, config: MachineConfig) -> Body:
+def virtual_network(request: LaunchRequest, config: MachineConfig) -> Body:
     """Return a private network for one cluster."""
     subnet = {"name": SUBNET, "properties": {"addressPrefix": _ADDRESSES}}
     properties = {"addressSpace": {"addressPrefixes": [_ADDRESSES]}, "subnets": [subnet]}
-    return {"location": order.offer.region, "tags": format_tags(config), "properties": properties}
+    return {"location": request.offer.region, "tags": format_tags(config), "properties": properties}
 
 
-def firewall(order: LaunchRequest, config: MachineConfig) -> Body:
+def firewall(request: LaunchRequest, config: MachineConfig) -> Body:
     """Return the firewall: SSH from where it may come; Azure itself lets the nodes meet."""
     ssh = {
         "protocol": "Tcp",
@@ -115,12 +115,14 @@ def firewall(order: LaunchRequest, config: MachineConfig) -> Body:
         "destinationPortRange": "22",
     }
     rules = {"securityRules": [{"name": "ssh", "properties": ssh}]}
-    return {"location": order.offer.region, "tags": format_tags(config), "properties": rules}
+    return {"location": request.offer.region, "tags": format_tags(config), "properties": rules}
 
 
-def virtual_machine(order: LaunchRequest, config: MachineConfig, rank: int, group_id: str) -> Body:
+def virtual_machine(
+    request: LaunchRequest, config: MachineConfig, rank: int, group_id: str
+) -> Body:
     """Return one machine with its disk, interface and address, which end with it."""
-    offer, name = order.offer, machine_name(order.token, rank)
+    offer, name = request.offer, machine_name(request.token, rank)
     body: Body = {
         "location": offer.region,
         "tags": format_tags(config),

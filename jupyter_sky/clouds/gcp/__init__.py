@@ -1,1 +1,1 @@
-"""Driver of Google Cloud."""
+"""Provider of Google Cloud."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.translation import N_
 from jupyter_sky.clouds.gcp import clients, errors, service_account
 from jupyter_sky.clouds.provider.classification import ErrorTable, ProviderError
@@ -12,7 +13,7 @@ from jupyter_sky.clouds.provider.protocol import Provider
 
 
 class GcpAccount(Provider):
-    """Part of a driver that uses Google's SDK."""
+    """Part of a provider that uses Google's SDK."""
 
     login = "gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT"
     policy_use = N_(
@@ -38,7 +39,7 @@ class GcpAccount(Provider):
         return errors.read_error(error)
 
 
-# -- Least rights of an account that launches machines: the permissions that the driver needs -----
+# -- Least rights of an account that launches machines: the permissions that the provider needs ----
 
 PERMISSIONS = (
     "compute.acceleratorTypes.list",
@@ -81,7 +82,7 @@ ACT_AS = "iam.serviceAccounts.actAs"
 """To give machines the service account of the settings."""
 
 
-def role_definition(service_account: str = "") -> dict[str, Any]:
+def role_definition(service_account: str = "") -> JsonObject:
     """Return the role, as ``gcloud iam roles create --file`` takes it.
 
     Parameters

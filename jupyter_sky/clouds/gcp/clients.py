@@ -11,14 +11,20 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from jupyter_sky.clouds.gcp.errors import has_code, is_transient, no_project_error, operation_error
 from jupyter_sky.clouds.provider.parallel_requests import pause
+
+if TYPE_CHECKING:
+    from google.cloud import compute_v1
+
+Answer = TypeVar("Answer")
+Entry = TypeVar("Entry")
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -118,7 +124,7 @@ class GcpClients:
         self.credentials, self.project, self.host = credentials, project, host
         self.tokens = _with_token_session(credentials)
         """Credentials that get their tokens from `credentials`, and ask for nothing else."""
-        self._clients: dict[str, Any] = {}
+        self._clients: dict[type, Any] = {}
         self._lock = threading.Lock()
 
     @property
@@ -136,25 +142,93 @@ class GcpClients:
                 self.credentials.refresh(Request())
             return self.credentials.token
 
-    def client(self, kind: str) -> Any:
-        """Return the client called ``{kind}Client`` in the SDK."""
+    @property
+    def instances(self) -> compute_v1.InstancesClient:
+        """Client of instances."""
         import google.cloud.compute_v1 as compute_v1
 
+        return self._client(compute_v1.InstancesClient)
+
+    @property
+    def disks(self) -> compute_v1.DisksClient:
+        """Client of disks."""
+        import google.cloud.compute_v1 as compute_v1
+
+        return self._client(compute_v1.DisksClient)
+
+    @property
+    def firewalls(self) -> compute_v1.FirewallsClient:
+        """Client of firewalls."""
+        import google.cloud.compute_v1 as compute_v1
+
+        return self._client(compute_v1.FirewallsClient)
+
+    @property
+    def networks(self) -> compute_v1.NetworksClient:
+        """Client of networks."""
+        import google.cloud.compute_v1 as compute_v1
+
+        return self._client(compute_v1.NetworksClient)
+
+    @property
+    def projects(self) -> compute_v1.ProjectsClient:
+        """Client of projects."""
+        import google.cloud.compute_v1 as compute_v1
+
+        return self._client(compute_v1.ProjectsClient)
+
+    @property
+    def regions(self) -> compute_v1.RegionsClient:
+        """Client of regions."""
+        import google.cloud.compute_v1 as compute_v1
+
+        return self._client(compute_v1.RegionsClient)
+
+    @property
+    def zone_operations(self) -> compute_v1.ZoneOperationsClient:
+        """Client of zone operations."""
+        import google.cloud.compute_v1 as compute_v1
+
+        return self._client(compute_v1.ZoneOperationsClient)
+
+    @property
+    def global_operations(self) -> compute_v1.GlobalOperationsClient:
+        """Client of global operations."""
+        import google.cloud.compute_v1 as compute_v1
+
+        return self._client(compute_v1.GlobalOperationsClient)
+
+    @property
+    def accelerator_types(self) -> compute_v1.AcceleratorTypesClient:
+        """Client of accelerator types."""
+        import google.cloud.compute_v1 as compute_v1
+
+        return self._client(compute_v1.AcceleratorTypesClient)
+
+    @property
+    def machine_types(self) -> compute_v1.MachineTypesClient:
+        """Client of machine types."""
+        import google.cloud.compute_v1 as compute_v1
+
+        return self._client(compute_v1.MachineTypesClient)
+
+    def _client(self, kind: Any) -> Any:
+        """Return the client of a class of the SDK, one for each."""
         with self._lock:
             if kind not in self._clients:
-                made = getattr(compute_v1, f"{kind}Client")
-                options: dict[str, Any] = {"host": self.host} if self.host else {}
-                transport = made.get_transport_class("rest")(credentials=self.tokens, **options)
-                self._clients[kind] = made(transport=transport)
+                options = {"host": self.host} if self.host else {}
+                transport = kind.get_transport_class("rest")(credentials=self.tokens, **options)
+                self._clients[kind] = kind(transport=transport)
             return self._clients[kind]
 
-    def call(self, kind: str, method: str, **request: Any) -> Any:
-        """Send one request; of a list, all pages are read as they are needed."""
-        asked = {"project": self.project, **request}
-        return getattr(self.client(kind), method)(request=asked, **CALL_OPTIONS)
+    def call(self, method: Callable[..., Answer], **request: Any) -> Answer:
+        """Send one request by a client's method; of a list, all pages are read as needed."""
+        return method(request={"project": self.project, **request}, **CALL_OPTIONS)
 
-    def list_all_zones(self, kind: str, member: str, filter: str) -> Iterator[tuple[str, Any]]:
-        """Yield zone and entry of all that a project has in all zones, and a filter lets through.
+    def list_all_zones(
+        self, method: Callable[..., Any], members: Callable[[Any], Iterable[Entry]], filter: str
+    ) -> Iterator[tuple[str, Entry]]:
+        """Yield zone and entry of a filtered list of all zones, by a client's `aggregated_list`.
 
         Raises
         ------
@@ -164,10 +238,10 @@ class GcpClients:
         from google.api_core.exceptions import ServiceUnavailable
 
         asked = {"filter": filter, "max_results": PAGE_SIZE}
-        for scope, found in self.call(kind, "aggregated_list", **asked):
+        for scope, found in self.call(method, **asked):
             if found.warning.code == "UNREACHABLE":
                 raise ServiceUnavailable(f"{scope} does not answer: {found.warning.message}")
-            for each in getattr(found, member):
+            for each in members(found):
                 yield scope.removeprefix("zones/"), each
 
     def await_operations(
@@ -182,7 +256,8 @@ class GcpClients:
         StopRequested
             `stop` is set.
         """
-        kind, place = ("ZoneOperations", {"zone": zone}) if zone else ("GlobalOperations", {})
+        get = self.zone_operations.get if zone else self.global_operations.get
+        place = {"zone": zone} if zone else {}
         pending, wait, missed = list(operations), 0.05, 0
         until = time.monotonic() + OPERATION_SECONDS
         while True:
@@ -198,7 +273,7 @@ class GcpClients:
             wait = min(wait * 1.4, 1.0)
             try:
                 names = [operation.name for operation in pending]
-                pending = [self.call(kind, "get", operation=name, **place) for name in names]
+                pending = [self.call(get, operation=name, **place) for name in names]
                 missed = 0
             except Exception as error:
                 missed += 1

@@ -15,17 +15,17 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC
 from functools import lru_cache, partial
 from threading import Event
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
-from jupyter_sky.base.clouds.facts import GcpFacts
-from jupyter_sky.base.clouds.managed_facts import DataprocServerlessFacts
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.gcp import errors
 from jupyter_sky.clouds.gcp.account import GcpAccount
 from jupyter_sky.clouds.gcp.clients import CALL_OPTIONS, GcpClients, connect
 from jupyter_sky.clouds.gcp.errors import ignore_codes
+from jupyter_sky.clouds.gcp.facts import DataprocServerlessFacts, GcpFacts
 from jupyter_sky.clouds.gcp.instances import format_label
 from jupyter_sky.clouds.launches.session_provider import SessionEndpoint, SessionProvider
 from jupyter_sky.clouds.provider.classification import ErrorTable, ProviderError, Refinement
@@ -45,6 +45,9 @@ from jupyter_sky.clouds.provider.values import (
     MachineConfig,
     MachineState,
 )
+
+if TYPE_CHECKING:
+    from google.cloud.dataproc_v1 import SessionControllerClient
 
 ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_DATAPROC"
 CONNECT_SERVER = "Spark Connect Server"
@@ -125,8 +128,10 @@ class DataprocServerless(DataprocServerlessFacts, GcpAccount, SessionProvider):
             "request_id": str(uuid.uuid5(_NAMESPACE, f"{request.token}/{region}")),
         }
         with ignore_codes("ALREADY_EXISTS"):
-            _call(access, region, "create_session", **asked)
-        session = _call(access, region, "get_session", name=f"{asked['parent']}/sessions/{name}")
+            _client(access, region).create_session(request=asked, **CALL_OPTIONS)
+        session = _client(access, region).get_session(
+            name=f"{asked['parent']}/sessions/{name}", **CALL_OPTIONS
+        )
         if _state(session) == "ended" or _tags(session).get(TOKEN) != request.token:
             raise ProviderError(f"{name} is there, and is not the session asked for", code="409")
         return [_machine(session)]
@@ -134,7 +139,9 @@ class DataprocServerless(DataprocServerlessFacts, GcpAccount, SessionProvider):
     def endpoint(self, id: str) -> SessionEndpoint | None:
         """Return where a session is reached, with a new token; None while it starts."""
         access, (region, name) = connect(), split_id(id)
-        session = _call(access, region, "get_session", name=_name(access, region, name))
+        session = _client(access, region).get_session(
+            name=_name(access, region, name), **CALL_OPTIONS
+        )
         state = session.state.name
         if state not in LIVE_STATES:
             raise ProviderError(session.state_message or f"the session is {state}", code=_FAILED)
@@ -176,7 +183,9 @@ class DataprocServerless(DataprocServerlessFacts, GcpAccount, SessionProvider):
             for name in names:
                 with ignore_codes("gone"):
                     asked = _name(access, region, name)
-                    found.append(_machine(_call(access, region, "get_session", name=asked)))
+                    found.append(
+                        _machine(_client(access, region).get_session(name=asked, **CALL_OPTIONS))
+                    )
         return found
 
     def terminate(self, ids: Sequence[str]) -> None:
@@ -184,7 +193,9 @@ class DataprocServerless(DataprocServerlessFacts, GcpAccount, SessionProvider):
         access = connect()
         for region, name in map(split_id, ids):
             with ignore_codes("gone", *_ENDED_CODES):  # `describe` says that it has ended
-                _call(access, region, "terminate_session", name=_name(access, region, name))
+                _client(access, region).terminate_session(
+                    name=_name(access, region, name), **CALL_OPTIONS
+                )
 
     def sweep(
         self, owner: str, alive: Collection[str], regions: Collection[str] | None = None
@@ -196,12 +207,12 @@ class DataprocServerless(DataprocServerlessFacts, GcpAccount, SessionProvider):
             if _state(session) == "ended" and token not in alive and age > ABANDONED_SECONDS:
                 region, name = split_id(_machine(session).id)
                 with ignore_codes("gone", *_ENDED_CODES):
-                    _call(access, region, "delete_session", name=session.name)
+                    _client(access, region).delete_session(name=session.name, **CALL_OPTIONS)
                     deleted.append(f"session {name}")
         return deleted
 
 
-def session_body(request: LaunchRequest, tags: Mapping[str, str]) -> dict[str, Any]:
+def session_body(request: LaunchRequest, tags: Mapping[str, str]) -> JsonObject:
     """Return a session as the API takes it."""
     offer = request.offer
     known = Sky.load().provider_setting
@@ -334,7 +345,7 @@ def _sessions(access: GcpClients, region: str, wanted: Mapping[str, str], _: Eve
     exact = {key: text for key, text in wanted.items() if text}
     return [
         session
-        for session in _call(access, region, "list_sessions", **asked)
+        for session in _client(access, region).list_sessions(request=asked, **CALL_OPTIONS)
         if OWNER in (tags := _tags(session)) and exact.items() <= tags.items()
     ]
 
@@ -347,14 +358,13 @@ def _name(access: GcpClients, region: str, name: str) -> str:
     return f"{_parent(access, region)}/sessions/{name}"
 
 
-def _call(access: GcpClients, region: str, method: str, **request: Any) -> Any:
-    """Send one request to a region."""
-    client = _client(access, region, os.environ.get(ENDPOINT, ""))
-    return getattr(client, method)(request=request, **CALL_OPTIONS)
+def _client(access: GcpClients, region: str) -> SessionControllerClient:
+    """Return the client of a region."""
+    return _make_client(access, region, os.environ.get(ENDPOINT, ""))
 
 
 @lru_cache(maxsize=128)
-def _client(access: GcpClients, region: str, endpoint: str) -> Any:
+def _make_client(access: GcpClients, region: str, endpoint: str) -> SessionControllerClient:
     from google.cloud.dataproc_v1 import SessionControllerClient
 
     host = endpoint.rstrip("/") or f"https://{region}-dataproc.googleapis.com"

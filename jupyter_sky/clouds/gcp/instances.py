@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.clouds.gcp import service_account
 from jupyter_sky.clouds.provider.naming import fit_name, parse_rank, tagged_machine
 from jupyter_sky.clouds.provider.values import (
@@ -57,7 +58,7 @@ _STOPPED_REASONS = {
 
 
 def resource_prefix(token: str) -> str:
-    """Return the prefix of the names of an order's machines.
+    """Return the prefix of the names of a request's machines.
 
     Examples
     --------
@@ -81,7 +82,7 @@ def format_label(value: str) -> str:
 
 
 def machine_name(token: str, rank: int) -> str:
-    """Return the name of one machine of an order."""
+    """Return the name of one machine of a request."""
     return f"{resource_prefix(token)}-{rank}"
 
 
@@ -100,13 +101,13 @@ def split_type(instance_type: str) -> tuple[str, str, int]:
     return machine, f"nvidia-tesla-{model.lower()}" if model else "", int(count or 0)
 
 
-def select_image(order: LaunchRequest) -> str:
+def select_image(request: LaunchRequest) -> str:
     """Return the family that the boot disk is made from: the latest Ubuntu LTS, or with drivers."""
-    if _TPU_MACHINE.match(split_type(order.offer.instance_type)[0]):
+    if _TPU_MACHINE.match(split_type(request.offer.instance_type)[0]):
         return TPU_IMAGE
-    if order.offer.gpu and order.offer.arch != "arm64":
+    if request.offer.gpu and request.offer.arch != "arm64":
         return DEEP_LEARNING_IMAGE
-    return UBUNTU_IMAGE.format("arm64" if order.offer.arch == "arm64" else "amd64")
+    return UBUNTU_IMAGE.format("arm64" if request.offer.arch == "arm64" else "amd64")
 
 
 def ssh_rule_name(config: MachineConfig) -> str:
@@ -116,12 +117,12 @@ def ssh_rule_name(config: MachineConfig) -> str:
 
 
 def instance_body(
-    order: LaunchRequest, config: MachineConfig, zone: str, rank: int, account: str = ""
+    request: LaunchRequest, config: MachineConfig, zone: str, rank: int, account: str = ""
 ) -> Any:
     """Return the machine of a rank, as Compute Engine takes it; with a service account or none."""
     import google.cloud.compute_v1 as compute_v1
 
-    machine, gpu, count = split_type(order.offer.instance_type)
+    machine, gpu, count = split_type(request.offer.instance_type)
     labels = {key: format_label(value) for key, value in config.tags.items()}
     kind = f"zones/{zone}/acceleratorTypes/{gpu}"
     interface = {
@@ -129,26 +130,26 @@ def instance_body(
         "access_configs": [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}],
     }
     return compute_v1.Instance(
-        name=machine_name(order.token, rank),
+        name=machine_name(request.token, rank),
         machine_type=f"zones/{zone}/machineTypes/{machine}",
-        disks=[_disk(order, config, zone, machine, labels)],
+        disks=[_disk(request, config, zone, machine, labels)],
         network_interfaces=[interface],
         guest_accelerators=[{"accelerator_type": kind, "accelerator_count": count}] if gpu else [],
-        scheduling=_scheduling(order, machine),
+        scheduling=_scheduling(request, machine),
         service_accounts=service_account.service_account_entry(account),
         labels=labels,
         metadata={"items": _metadata(config)},
-        tags={"items": [ssh_rule_name(config), resource_prefix(order.token)]},
+        tags={"items": [ssh_rule_name(config), resource_prefix(request.token)]},
     )
 
 
 def _disk(
-    order: LaunchRequest, config: MachineConfig, zone: str, machine: str, labels: dict[str, str]
-) -> dict[str, Any]:
+    request: LaunchRequest, config: MachineConfig, zone: str, machine: str, labels: dict[str, str]
+) -> JsonObject:
     kind = "hyperdisk-balanced" if _HYPERDISK_ONLY.match(machine) else "pd-balanced"
-    least = DEEP_LEARNING_GIB if select_image(order) == DEEP_LEARNING_IMAGE else 10
+    least = DEEP_LEARNING_GIB if select_image(request) == DEEP_LEARNING_IMAGE else 10
     source = {
-        "source_image": select_image(order),
+        "source_image": select_image(request),
         "disk_size_gb": max(least, math.ceil(config.disk)),
         "disk_type": f"zones/{zone}/diskTypes/{kind}",
         "labels": labels,
@@ -156,13 +157,13 @@ def _disk(
     return {"boot": True, "auto_delete": True, "initialize_params": source}
 
 
-def _scheduling(order: LaunchRequest, machine: str) -> dict[str, Any]:
+def _scheduling(request: LaunchRequest, machine: str) -> JsonObject:
     """Return when it ends: at the latest after its lease, deleted by the cloud itself."""
-    lease = min(max(math.ceil(order.lease), SHORTEST_SECONDS), LONGEST_SECONDS)
+    lease = min(max(math.ceil(request.lease), SHORTEST_SECONDS), LONGEST_SECONDS)
     fixed = machine.partition("-")[0] in _NOT_MIGRATABLE or machine.endswith("-metal")
-    moved = {} if not (order.offer.spot or order.offer.gpu or fixed) else _NOT_MOVED
+    moved = {} if not (request.offer.spot or request.offer.gpu or fixed) else _NOT_MOVED
     return moved | {
-        "provisioning_model": "SPOT" if order.offer.spot else "STANDARD",
+        "provisioning_model": "SPOT" if request.offer.spot else "STANDARD",
         "instance_termination_action": "DELETE",
         "max_run_duration": {"seconds": lease},
         "automatic_restart": False,  # what starts again has lost what the cells computed

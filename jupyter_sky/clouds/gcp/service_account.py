@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from jupyter_sky.base.clouds.facts import GcpFacts
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.clouds.gcp.errors import read_error
+from jupyter_sky.clouds.gcp.facts import GcpFacts
 from jupyter_sky.clouds.launches.self_delete import wrap_in_shell
 
 SCOPE = "https://www.googleapis.com/auth/compute"
@@ -30,7 +30,7 @@ def configured_account() -> str:
     return Sky.load().provider_setting(GcpFacts.name, "service_account")
 
 
-def service_account_entry(account: str) -> list[dict[str, Any]]:
+def service_account_entry(account: str) -> list[JsonObject]:
     """Return an account as Compute Engine takes it with a machine."""
     return [{"email": account, "scopes": [SCOPE]}] if account else []
 

@@ -12,19 +12,20 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from threading import Event
 from typing import Any
 
-from jupyter_sky.base.clouds.facts import GcpFacts
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.base.requests import accelerators
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import parse_duration
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.gcp import instances, service_account
 from jupyter_sky.clouds.gcp.clients import SCOPE, GcpClients
+from jupyter_sky.clouds.gcp.facts import GcpFacts
 from jupyter_sky.clouds.gcp.tpu_client import PATH_KEY, TpuClient, ignore_missing
 from jupyter_sky.clouds.provider.classification import ProviderError
 from jupyter_sky.clouds.provider.naming import TOKEN, tagged_machine
@@ -100,14 +101,14 @@ def discard(access: GcpClients, request: LaunchRequest) -> None:
     """Delete what a launch that has failed may have created."""
     client = TpuClient(access)
     for number in range(request.resources.nodes):
-        with suppress(Exception):  # whoever sent the order looks for what is left of it
+        with suppress(Exception):  # whoever sent the request looks for what is left of it
             name = instances.machine_name(request.token, number)
             delete(client, request.offer.zone or "", name)
 
 
 def _node_body(
     request: LaunchRequest, config: MachineConfig, name: str, account: str, is_queued: bool
-) -> dict[str, Any]:
+) -> JsonObject:
     offer = request.offer
     kind = offer.instance_type.removeprefix("tpu-")
     generation = accelerators.canonical(offer.instance_type).split("-")[1]
@@ -133,7 +134,7 @@ def _node_body(
     return body
 
 
-def _create(client: TpuClient, zone: str, body: dict[str, Any], name: str, wait: float) -> str:
+def _create(client: TpuClient, zone: str, body: JsonObject, name: str, wait: float) -> str:
     """Ask for a slice; return the path of its operation, empty where it was asked for before.
 
     Parameters
@@ -147,7 +148,7 @@ def _create(client: TpuClient, zone: str, body: dict[str, Any], name: str, wait:
             return f"/v2/{client.call('POST', f'{zone}/nodes', body, nodeId=name)['name']}"
         spot = body.pop("schedulingConfig", None)
         parent = client.parent(zone)
-        queued: dict[str, Any] = {
+        queued: JsonObject = {
             "tpu": {"nodeSpec": [{"parent": parent, "nodeId": name, "node": body}]},
             "queueingPolicy": {"validUntilDuration": f"{int(wait)}s"},
         }
@@ -232,7 +233,7 @@ def list_machines(access: GcpClients) -> Iterator[tuple[str, Machine]]:
             yield machine.id.partition("/")[0], machine
 
 
-def _queued_nodes(queued: Iterable[Any], there: set[str]) -> Iterator[dict[str, Any]]:
+def _queued_nodes(queued: Iterable[Any], there: set[str]) -> Iterator[JsonObject]:
     """Yield nodes that are asked for by queued resources and not there."""
     for each in queued:
         for spec in (each.get("tpu") or {}).get("nodeSpec", ()):
@@ -242,7 +243,7 @@ def _queued_nodes(queued: Iterable[Any], there: set[str]) -> Iterator[dict[str, 
                 yield spec["node"] | {"name": name, "state": "CREATING"}
 
 
-def machines_of(node: Mapping[str, Any]) -> list[Machine]:
+def machines_of(node: JsonMapping) -> list[Machine]:
     """Return the VMs of a slice, by rank."""
     _projects, _project, _locations, zone, _nodes, name = node["name"].split("/")
     ends, state = node.get("networkEndpoints") or [], node["state"]
@@ -269,7 +270,7 @@ def machines_of(node: Mapping[str, Any]) -> list[Machine]:
     ]
 
 
-def _tags(node: Mapping[str, Any]) -> dict[str, str]:
+def _tags(node: JsonMapping) -> dict[str, str]:
     metadata = node.get("metadata") or {}
     return {key: metadata[key] for key in TAGS if key in metadata}
 

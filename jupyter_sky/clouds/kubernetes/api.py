@@ -12,6 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.provider.classification import ProviderError
 
@@ -170,7 +171,7 @@ class KubernetesApi:
 
     def list_all(
         self, context: str, operation: str, *words: Any, **options: Any
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[JsonObject]:
         """Yield the items of a list of several pages; see `call`."""
         more = ""
         while True:

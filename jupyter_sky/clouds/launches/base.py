@@ -7,45 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from jupyter_sky.base.clouds.index import MANAGED
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
-from jupyter_sky.clouds.provider.values import (
-    TAGS,
-    CloudError,
-    ErrorCause,
-    LaunchRequest,
-    Machine,
-    MachineConfig,
-    MachineState,
-    RefusalScope,
-)
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
     from jupyter_sky.clouds.launches.ssh_slot import Slot
-
-__all__ = [
-    "TAGS",
-    "Cloud",
-    "CloudError",
-    "ControllerHost",
-    "Credentials",
-    "ErrorCause",
-    "LaunchRequest",
-    "Machine",
-    "MachineConfig",
-    "MachineState",
-    "OnPremisesCloud",
-    "RefusalScope",
-    "SameMachineCloud",
-    "SessionCloud",
-    "SshAccessibleCloud",
-    "StatusCallback",
-    "Tick",
-    "is_reached_by_ssh",
-    "no_tick",
-]
 
 Tick = Callable[[], None]
 StatusCallback = Callable[[str], None]
@@ -65,28 +35,6 @@ class Credentials:
     fix: str = ""
 
 
-class ControllerHost(Protocol):
-    """The head node of a cluster, as a place where commands run."""
-
-    @property
-    def python(self) -> str:
-        """The Python that runs engines there."""
-        ...
-
-    @property
-    def limits(self) -> dict[str, object]:
-        """``cpus`` (CPU numbers a rank) and ``memory`` (GiB a rank) to hold engines to."""
-        ...
-
-    def start(self, module: str, config: dict[str, object]) -> None:
-        """Start ``python -m module CONFIG`` there, apart from this process."""
-        ...
-
-    def await_connection(self, timeout: float, alive: Callable[[], None]) -> Path:
-        """Wait for the controller's client file and return a local path to it."""
-        ...
-
-
 class Cloud(Protocol):
     """Operations of a cloud: launch, describe, terminate and list machines."""
 
@@ -96,8 +44,8 @@ class Cloud(Protocol):
         """Say whether the cloud can be used."""
         ...
 
-    def launch(self, order: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
-        """Launch all nodes of an order, or none.
+    def launch(self, request: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
+        """Launch all nodes of a request, or none.
 
         Parameters
         ----------
@@ -146,40 +94,11 @@ class OnPremisesCloud(Cloud, Protocol):
         ...
 
 
-class SameMachineCloud(OnPremisesCloud, Protocol):
-    """A cloud whose head node is this machine."""
-
-    def host(self, machines: Sequence[Machine]) -> ControllerHost:
-        """Return the head node of a cluster."""
-        ...
-
-
-@runtime_checkable
-class SessionCloud(Protocol):
-    """A managed service: its queries run there, its cells on this machine."""
-
-    def await_ready(
-        self, order: LaunchRequest, machines: Sequence[Machine], say: StatusCallback
-    ) -> None:
-        """Wait until a session can be used."""
-        ...
-
-    def host(self, machines: Sequence[Machine]) -> ControllerHost:
-        """Return this machine as the head node of a cluster."""
-        ...
-
-    def start_keeper(self, machines: Sequence[Machine]) -> None:
-        """Start the process that ends a session with its engine."""
-        ...
-
-    def note_started(self, machines: Sequence[Machine]) -> None:
-        """Note that the engine of a session has started."""
-        ...
-
-
 @runtime_checkable
 class SshAccessibleCloud(Protocol):
     """A cloud whose machines are reached by SSH."""
+
+    name: str
 
     def await_slots(self, machines: Sequence[Machine], say: StatusCallback = no_tick) -> list[Slot]:
         """Return the slots that machines are, by rank, once they answer.
@@ -206,4 +125,4 @@ class SshAccessibleCloud(Protocol):
 
 def is_reached_by_ssh(cloud: object) -> TypeIs[SshAccessibleCloud]:
     """Whether cells run on machines that are reached by SSH; those of a session run here."""
-    return isinstance(cloud, SshAccessibleCloud) and not isinstance(cloud, SessionCloud)
+    return isinstance(cloud, SshAccessibleCloud) and cloud.name not in MANAGED

@@ -9,7 +9,7 @@ from jupyter_sky.clouds.provider.protocol import Provider
 
 
 class CatalogProvider(Provider):
-    """A cloud of this package; its prices are refreshed with the catalog, not by its driver."""
+    """A cloud of this package; its prices are refreshed with the catalog, not by its provider."""
 
     def offers(self) -> Iterator[Offer]:
         """Yield the offers of the cloud in the catalog, the cheapest first."""

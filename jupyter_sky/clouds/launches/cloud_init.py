@@ -26,8 +26,8 @@ from jupyter_sky.base.remote.ssh_address import Address
 from jupyter_sky.base.requests.resources import parse_duration
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.launches import machine_lease, machine_script
-from jupyter_sky.clouds.launches.base import TAGS, LaunchRequest, MachineConfig
 from jupyter_sky.clouds.launches.machine_setup import POWER_OFF, MachineSetup
+from jupyter_sky.clouds.provider.values import TAGS, LaunchRequest, MachineConfig
 
 DISK_GIB = 50.0
 """Boot disk where none is asked for: a Deep Learning image alone is about 40."""
@@ -43,18 +43,18 @@ _known_hosts_lock = threading.Lock()
 
 
 def create_machine_config(
-    order: LaunchRequest,
+    request: LaunchRequest,
     folder: Path,
     ending: str,
     now: float,
     power_off: str = POWER_OFF,
 ) -> MachineConfig:
-    """Make keys for an order's machines in a folder, pin theirs, and write what they start with.
+    """Make keys for a request's machines in a folder, pin theirs, and write what they start with.
 
     Parameters
     ----------
     folder
-        Of the order; ``id`` there lets us in, ``known_hosts`` says which key they show.
+        Of the request; ``id`` there lets us in, ``known_hosts`` says which key they show.
     ending
         Shell commands by which a machine ends itself, run before it is powered off.
     now
@@ -65,20 +65,20 @@ def create_machine_config(
     settings = Sky.load()
     ours, theirs = _make_key_pair(folder / "id"), _make_key_pair(folder / "host")
     _make_key_pair(folder / NEXT_HOST_KEY)
-    disk = max(DISK_GIB, order.resources.disk.value if order.resources.disk else 0.0)
+    disk = max(DISK_GIB, request.resources.disk.value if request.resources.disk else 0.0)
     setup = MachineSetup(
         user=settings.login,
         public_key=ours,
         host_private=(folder / "host").read_text(),
         host_public=theirs,
-        lease=order.lease,
+        lease=request.lease,
         heartbeat_timeout=parse_duration(settings.heartbeat_timeout, "Sky.heartbeat_timeout"),
         ending=ending,
         power_off=power_off,
     )
     (folder / "host").unlink()  # it is theirs
-    ends = now + order.lease
-    values = (order.owner, order.cluster, order.token, order.notebook, str(math.ceil(ends)))
+    ends = now + request.lease
+    values = (request.owner, request.cluster, request.token, request.notebook, str(math.ceil(ends)))
     return MachineConfig(
         user=settings.login,
         public_key=ours,
@@ -184,7 +184,7 @@ def _known_hosts_line(address: Address, key: Path) -> str:
 
 
 def read_next_host_key(folder: Path) -> str:
-    """Return the private host key that an order's machines are to be given, while it is here."""
+    """Return the private host key that a request's machines are to be given, while it is here."""
     path = folder / NEXT_HOST_KEY
     return path.read_text() if path.exists() else ""
 

@@ -16,13 +16,13 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from jupyter_sky.base.errors import SkyStoreError
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.base.remote import processes
 from jupyter_sky.base.remote.supervisor import write_private
 from jupyter_sky.base.translation import _
@@ -31,14 +31,14 @@ FILE = "machines.json"
 LAUNCH_SECONDS = 900.0
 """A launch by a process that cannot be looked at from here counts as over after so long."""
 KEEP_DAYS = 7.0
-"""Records of orders that ended longer ago are deleted at the next launch."""
+"""Records of requests that ended longer ago are deleted at the next launch."""
 _ROOM = "make room on its disk, or set another folder: SKY_DATA_DIR=..."
 _NO_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
 @contextmanager
 def translate_write_errors(folder: Path) -> Iterator[None]:
-    """Say in a clear error that what is written of an order cannot be written."""
+    """Say in a clear error that what is written of a request cannot be written."""
     try:
         yield
     except (OSError, subprocess.CalledProcessError) as error:
@@ -81,7 +81,7 @@ class LaunchRecords:
         self.root = root
 
     def folder(self, token: str) -> Path:
-        """Return the folder of an order.
+        """Return the folder of a request.
 
         A token may come from a tag, which others can write: it must not lead elsewhere.
         """
@@ -89,21 +89,21 @@ class LaunchRecords:
             token = f"unnamed-{hashlib.blake2b(token.encode(), digest_size=8).hexdigest()}"
         return self.root / token
 
-    def create(self, token: str, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Note an order that is about to be sent, and by which process; forget old ones."""
+    def create(self, token: str, record: JsonMapping) -> JsonObject:
+        """Note a request that is about to be sent, and by which process; forget old ones."""
         with translate_write_errors(self.folder(token)):
             self.folder(token).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._remove_old()
         return self.write(token, dict(record) | {"launching": processes.identity()})
 
-    def read(self, token: str) -> dict[str, Any]:
-        """Return the note of an order; empty if there is none."""
+    def read(self, token: str) -> JsonObject:
+        """Return the note of a request; empty if there is none."""
         try:
             return json.loads(_read_text(self.folder(token) / FILE))
         except (OSError, ValueError):
             return {}
 
-    def records_naming(self, ids: Collection[str]) -> Iterator[dict[str, Any]]:
+    def records_naming(self, ids: Collection[str]) -> Iterator[JsonObject]:
         """Yield the notes in which one of some names of machines stands."""
         words = [json.dumps(name) for name in ids]
         for path in sorted(self.root.glob(f"*/{FILE}")):
@@ -112,7 +112,7 @@ class LaunchRecords:
                 if any(word in text for word in words):
                     yield json.loads(text)
 
-    def write(self, token: str, record: dict[str, Any]) -> dict[str, Any]:
+    def write(self, token: str, record: JsonObject) -> JsonObject:
         """Write a note anew.
 
         Raises
@@ -124,21 +124,21 @@ class LaunchRecords:
             write_private(self.folder(token) / FILE, record)
         return record
 
-    def mark_ended(self, token: str, ended: Mapping[str, Any]) -> None:
-        """Note that the cloud has confirmed the end of all machines of an order.
+    def mark_ended(self, token: str, ended: JsonMapping) -> None:
+        """Note that the cloud has confirmed the end of all machines of a request.
 
-        Where the disk refuses, the order stays unfinished, and the reaper asks the cloud again.
+        Where the disk refuses, the request stays unfinished, and the reaper asks the cloud again.
         """
         if record := self.read(token):
             with suppress(SkyStoreError):
                 self.write(token, record | {"ended": dict(ended)})
 
-    def list_unfinished(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield orders whose machines are not known to have ended."""
+    def list_unfinished(self) -> Iterator[tuple[str, JsonObject]]:
+        """Yield requests whose machines are not known to have ended."""
         return ((token, record) for token, record in self.list_all() if "ended" not in record)
 
-    def list_all(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield all orders that are noted."""
+    def list_all(self) -> Iterator[tuple[str, JsonObject]]:
+        """Yield all requests that are noted."""
         for path in sorted(self.root.glob(f"*/{FILE}")):
             if record := self.read(path.parent.name):
                 yield path.parent.name, record
@@ -165,8 +165,8 @@ def _read_cached(path: Path, state: tuple[int, ...]) -> str:
     return path.read_text()
 
 
-def is_launching(record: Mapping[str, Any]) -> bool:
-    """Whether the process that noted an order is still at it."""
+def is_launching(record: JsonMapping) -> bool:
+    """Whether the process that noted a request is still at it."""
     at_it, since = record.get("launching"), record.get("started", 0.0)
     return bool(at_it) and processes.is_alive(at_it, seen=since + LAUNCH_SECONDS)
 

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from jupyter_sky.base.clouds.cloud_facts import parse_release
-from jupyter_sky.base.clouds.facts import BUILT_IN
-from jupyter_sky.base.clouds.managed_facts import MANAGED
-from jupyter_sky.base.clouds.on_premises_facts import LocalFacts
-from jupyter_sky.base.clouds.register import find_driver_problem, find_facts
+from jupyter_sky.base.clouds.index import BUILT_IN, LOCAL, MANAGED
+from jupyter_sky.base.clouds.register import find_facts, find_provider_problem
 from jupyter_sky.base.requests.geography import OWN_SPARK, requirement_name, split_requirements
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.translation import _
 
-ON_PREMISES = tuple(
-    name for name, facts in BUILT_IN.items() if facts.on_premises and not facts.driver
-)
-"""Built-in clouds of machines of one's own that are there, not launched by a driver."""
-PROVIDERS = tuple(
-    name for name, facts in BUILT_IN.items() if facts.launchable and name not in ON_PREMISES
-)
-"""Built-in clouds with a driver; see `is_rented` for those of other packages."""
+ON_PREMISES = (LOCAL, "ssh")
+"""Built-in clouds of running on-premises machines, without a `Provider`."""
+
+
+def provider_names() -> tuple[str, ...]:
+    """Return the built-in clouds with a `Provider`; see `is_rented` for those of other packages."""
+    return tuple(name for name in BUILT_IN if name not in ON_PREMISES)
 
 
 def launchable() -> tuple[str, ...]:
     """Return the names of the built-in clouds that can launch machines."""
-    return ON_PREMISES + PROVIDERS
+    return ON_PREMISES + provider_names()
 
 
 def is_launchable(name: str) -> bool:
@@ -33,7 +30,7 @@ def is_launchable(name: str) -> bool:
 
 
 def is_rented(name: str) -> bool:
-    """Whether machines of a cloud are launched by a driver, mostly for an account."""
+    """Whether machines of a cloud are launched by a provider, mostly for an account."""
     return name not in ON_PREMISES and is_launchable(name)
 
 
@@ -69,7 +66,7 @@ def runs_here(name: str) -> bool:
     >>> runs_here("local"), runs_here("emr-serverless"), runs_here("aws")
     (True, True, False)
     """
-    return name == LocalFacts.name or name in MANAGED
+    return name == LOCAL or name in MANAGED
 
 
 def launch_obstacle(offer: Offer) -> str:
@@ -88,7 +85,7 @@ def launch_obstacle(offer: Offer) -> str:
         return ""
     if not is_launchable(offer.cloud):
         words = f"machines of {offer.cloud} cannot be launched from here yet"
-        return find_driver_problem(offer.cloud) or words
+        return find_provider_problem(offer.cloud) or words
     if offer.cloud in ON_PREMISES:
         return ""
     prefix = find_facts(offer.cloud).dedicated_host_prefix
@@ -191,7 +188,7 @@ def permanent_obstacle(need: Resources) -> str:
     named = [requirement_name(each) for each in split_requirements(need.service)[0]]
     refused = [] if any(name in (*MANAGED, OWN_SPARK) for name in named) else named
     probe = Offer(
-        cloud=next(iter(need.clouds), "") if len(need.clouds) == 1 else PROVIDERS[0],
+        cloud=next(iter(need.clouds), "") if len(need.clouds) == 1 else provider_names()[0],
         region="",
         instance_type=need.instance_type or "",
         vcpus=0,

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from jupyter_sky.base.concurrency import run_abandonable, run_parallel
 from jupyter_sky.base.errors import (
@@ -20,6 +19,7 @@ from jupyter_sky.base.errors import (
     SkyStoreError,
     SkyUnreachable,
 )
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.remote.ssh_address import Address
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.settings.settings import Sky
@@ -31,15 +31,7 @@ from jupyter_sky.clouds.launches import (
     ssh_slot,
     stopped_machines,
 )
-from jupyter_sky.clouds.launches.base import (
-    Credentials,
-    LaunchRequest,
-    Machine,
-    MachineConfig,
-    StatusCallback,
-    Tick,
-    no_tick,
-)
+from jupyter_sky.clouds.launches.base import Credentials, StatusCallback, Tick, no_tick
 from jupyter_sky.clouds.launches.launch_records import (
     installation_id,
     is_launching,
@@ -50,7 +42,7 @@ from jupyter_sky.clouds.launches.machine_records import (
     VISIBILITY_SECONDS,
     MachineNotes,
     assume_running,
-    has_order_ended,
+    has_request_ended,
     launch_records,
     merge_with_records,
     record_contains,
@@ -64,81 +56,82 @@ from jupyter_sky.clouds.launches.termination import (
     terminate_or_request_shutdown,
 )
 from jupyter_sky.clouds.provider.protocol import Provider
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig
 from jupyter_sky.knowledge.tracker.quotas import AccountQuota
 
 
-class CloudProvider:
-    """A cloud whose machines are rented by the second, through its driver.
+class Launcher:
+    """A cloud whose machines are rented by the second, through its provider.
 
     Parameters
     ----------
-    driver
+    provider
         Calls the cloud's API and says what its errors mean.
     """
 
-    def __init__(self, driver: Provider) -> None:
-        self.driver, self.name = driver, driver.name
-        self.call = RetryingCaller(driver)
+    def __init__(self, provider: Provider) -> None:
+        self.provider, self.name = provider, provider.name
+        self.call = RetryingCaller(provider)
         self._notes, self._startup = MachineNotes(), MachineStartup(self.call)
-        driver.on_created = self._notes.write
+        provider.on_created = self._notes.write
 
     # -- before anything is launched ---------------------------------------------------------
 
     def has_credentials(self) -> bool:
         """Whether there are credentials to try; asks nobody."""
-        return bool(self.call.call_once(self.driver.configured))
+        return bool(self.call.call_once(self.provider.configured))
 
     def check(self) -> Credentials:
         """Prove the credentials by one request."""
         try:
-            found = self.call.call_once(self.driver.configured)
+            found = self.call.call_once(self.provider.configured)
             if not found:
-                raise SkyPermission(_(self.driver.unconfigured), hint=self.driver.login)
-            who = self.call(self.driver.identify)
+                raise SkyPermission(_(self.provider.unconfigured), hint=self.provider.login)
+            who = self.call(self.provider.identify)
         except SkyError as error:
             return Credentials(self.name, False, error.message, error.hint or "")
         return Credentials(self.name, True, f"{found}: {who}")
 
     def list_offers(self) -> list[Offer]:
         """Return what the cloud sells."""
-        return self.call(lambda: list(self.driver.offers()))
+        return self.call(lambda: list(self.provider.offers()))
 
     def has_quotas(self) -> bool:
         """Whether the quotas of an account can be read."""
-        return type(self.driver).quotas is not Provider.quotas
+        return type(self.provider).quotas is not Provider.quotas
 
     def list_quotas(self) -> list[AccountQuota]:
         """Return the quotas of the account."""
-        return self.call(self.driver.quotas)
+        return self.call(self.provider.quotas)
 
     # -- launching ---------------------------------------------------------------------------
 
-    def launch(self, order: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
-        """Launch all machines of an order, or none; what is noted before says where to look."""
+    def launch(self, request: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
+        """Launch all machines of a request, or none; what is noted before says where to look."""
         records = launch_records()
-        record = records.create(order.token, _new_record(order))
+        record = records.create(request.token, _new_record(request))
         try:
-            folder = records.folder(order.token)
-            ending = self.call(lambda: self.driver.self_delete_script(order), order.offer)
+            folder = records.folder(request.token)
+            ending = self.call(lambda: self.provider.self_delete_script(request), request.offer)
             with translate_write_errors(folder):
                 config = cloud_init.create_machine_config(
-                    order, folder, ending, time.time(), self.driver.power_off
+                    request, folder, ending, time.time(), self.provider.power_off
                 )
-            records.write(order.token, record | {"sent": time.time()})
-            lease_watch.start_watch(order)
+            records.write(request.token, record | {"sent": time.time()})
+            lease_watch.start_watch(request)
             machines = self.call(
-                lambda: launch_machines(self.driver, order, config, tick), order.offer, tick
+                lambda: launch_machines(self.provider, request, config, tick), request.offer, tick
             )
-            self._notes.write(order.token, machines)
+            self._notes.write(request.token, machines)
             return machines
         except BaseException as error:
             try:
-                self._roll_back(order.token, order.offer.region)
+                self._roll_back(request.token, request.offer.region)
             except SkyError as trouble:  # the note stays, for the reaper
                 with suppress(SkyStoreError):
-                    update_record(order.token, launching=None)
+                    update_record(request.token, launching=None)
                 if isinstance(error, SkyError) and not self._was_refused(
-                    order.token, error, trouble
+                    request.token, error, trouble
                 ):
                     left = f"machines may be up there ({trouble.message}): %sky reap"
                     error.hint = f"{error.hint}\n{left}" if error.hint else left
@@ -150,8 +143,8 @@ class CloudProvider:
         return are_refused and not self.recorded_machines(token)
 
     def _roll_back(self, token: str, region: str) -> None:
-        """End all that an order has made, whatever was heard of it, and see that it is gone."""
-        machines = self.call(lambda: self.driver.machines(token=token, regions=[region]))
+        """End all that a request has made, whatever was heard of it, and see that it is gone."""
+        machines = self.call(lambda: self.provider.machines(token=token, regions=[region]))
         every = {machine.id: machine for machine in (*self.recorded_machines(token), *machines)}
         with suppress(SkyStoreError):  # what cannot be noted is ended all the same
             self._notes.write(token, list(every.values()))
@@ -159,22 +152,22 @@ class CloudProvider:
         launch_records().mark_ended(token, {"time": time.time(), "reason": "it was not used"})
 
     def recorded_machines(self, token: str) -> list[Machine]:
-        """Return the machines that an order is known to have made, up or not."""
+        """Return the machines that a request is known to have made, up or not."""
         return self._notes.read(token)
 
     def find_launched(self, token: str) -> list[Machine]:
-        """Return the machines that an order has made, by our note or else by the cloud."""
+        """Return the machines that a request has made, by our note or else by the cloud."""
         return self.recorded_machines(token) or self._list_ended(token) or []
 
     def unobserved_interval(self, token: str, now: float) -> tuple[float, float] | None:
-        """Return within which times an order may have had machines of which nothing is known.
+        """Return within which times a request may have had machines of which nothing is known.
 
         A machine on which no cluster has begun ends by itself after `machine_lease.BOOT_SECONDS`.
 
         Returns
         -------
         tuple of float or None
-            Unix seconds; None where the order was not sent, or its cloud says that there were none.
+            Unix seconds; None for a request that was not sent, or that made no machines.
         """
         record = launch_records().read(token)
         if self._list_ended(token) is not None:
@@ -183,15 +176,15 @@ class CloudProvider:
         return sent, min(now, record["lease_end"], sent + machine_lease.BOOT_SECONDS)
 
     def _list_ended(self, token: str) -> list[Machine] | None:
-        """Return the machines of an order that have ended; None where the cloud cannot tell."""
+        """Return the machines of a request that have ended; None where the cloud cannot tell."""
         record = launch_records().read(token)
         sent = record.get("sent")
         if sent is None or "ended" in record:
             return []
-        return self.call(lambda: self.driver.list_ended(token, record["region"], sent))
+        return self.call(lambda: self.provider.list_ended(token, record["region"], sent))
 
-    def read_recorded_end(self, token: str) -> dict[str, Any]:
-        """Return ``time`` and ``reason`` of the end of an order, as noted here; empty if it is not.
+    def read_recorded_end(self, token: str) -> JsonObject:
+        """Return ``time`` and ``reason`` of the recorded end of a request; empty without one.
 
         Its reason is ``stopped`` where it was ended from here, and the cloud has confirmed it.
         """
@@ -228,7 +221,7 @@ class CloudProvider:
     def describe(self, ids: Sequence[str]) -> list[Machine]:
         """Say how machines are; of those that cannot be asked about, that they run."""
         try:
-            found = self.call(lambda: self.driver.describe(ids))
+            found = self.call(lambda: self.provider.describe(ids))
         except SkyError as error:
             return assume_running(self.name, ids, error.message)
         return merge_with_records(self.name, ids, found)
@@ -256,7 +249,7 @@ class CloudProvider:
             self.delete_unused_resources({record["region"] for record in mine.values()})
 
     def stop(self, token: str, say: StatusCallback = no_tick) -> None:
-        """Power the machines of an order off and keep them; see `stopped_machines`."""
+        """Power the machines of a request off and keep them; see `stopped_machines`."""
         stopped_machines.stop_machines(self.call, token, say)
 
     def settle_stop(self, token: str) -> bool:
@@ -264,17 +257,17 @@ class CloudProvider:
         return stopped_machines.settle_stop(self.call, token)
 
     def start(self, token: str, say: StatusCallback = no_tick) -> list[Machine]:
-        """Start the machines of an order again; see `stopped_machines`."""
+        """Start the machines of a request again; see `stopped_machines`."""
         return stopped_machines.start_machines(self.call, token, say)
 
     def stop_again(self, token: str) -> None:
-        """Power the machines of an order off on which no cluster could be started again."""
+        """Power the machines of a request off on which no cluster could be started again."""
         stopped_machines.stop_machines_again(self.call, token)
 
     def _list_ended_ids(self, ids: Sequence[str]) -> set[str]:
         """Return the IDs of machines that have ended already; empty if the cloud cannot say."""
         try:
-            found = merge_with_records(self.name, ids, self.driver.describe(ids))
+            found = merge_with_records(self.name, ids, self.provider.describe(ids))
         except Exception:  # of any SDK: the request that ends them says why
             return set()
         return {machine.id for machine in found if machine.state == "ended"}
@@ -300,11 +293,11 @@ class CloudProvider:
                     "{name}: machines may be up in {noted}, and there are no credentials "
                     "to ask with"
                 ).format(name=self.name, noted=", ".join(sorted(noted))),
-                hint=self.driver.login,
+                hint=self.provider.login,
             )
         owner = installation_id(Path(Sky.load().data_dir))
         regions: Collection[str] | None = None if everywhere else noted
-        return self.call(lambda: self.driver.machines(owner=owner, regions=regions))
+        return self.call(lambda: self.provider.machines(owner=owner, regions=regions))
 
     def _is_asked_unnamed(self) -> bool:
         """Whether the cloud is asked also where no launch of it is known.
@@ -312,7 +305,9 @@ class CloudProvider:
         A cluster of Kubernetes that was never used from here need not even be reachable.
         """
         records = launch_records().list_all()
-        return not self.driver.only_by_name or any(r.get("cloud") == self.name for __, r in records)
+        return not self.provider.only_by_name or any(
+            r.get("cloud") == self.name for __, r in records
+        )
 
     def delete_unused_resources(self, regions: Collection[str] | None = None) -> list[str]:
         """Delete what no machine uses any more, in some regions or all; say what."""
@@ -321,10 +316,10 @@ class CloudProvider:
         if regions is not None and not regions:
             return []
         owner = installation_id(Path(Sky.load().data_dir))
-        return self.call(lambda: delete_unused_resources(self.driver, owner, regions))
+        return self.call(lambda: delete_unused_resources(self.provider, owner, regions))
 
     def close_ended_records(self) -> None:
-        """Close the notes of orders that have no machine any more, once the cloud has said so."""
+        """Close the notes of requests that have no machine any more, once the cloud has said so."""
         noted = [  # before the listing, which does not have what comes up meanwhile
             (token, record)
             for token, record in launch_records().list_unfinished()
@@ -338,19 +333,19 @@ class CloudProvider:
         self.delete_unused_resources(regions)
 
 
-def _new_record(order: LaunchRequest) -> dict[str, Any]:
-    """Return what is noted of an order before it is sent."""
+def _new_record(request: LaunchRequest) -> JsonObject:
+    """Return what is noted of a request before it is sent."""
     now = time.time()
     return {
-        "cloud": launcher_name(order.offer),
-        "region": order.offer.region,
-        "cluster": order.cluster,
-        "offer": asdict(order.offer),
-        "owner": order.owner,
-        "notebook": order.notebook,
+        "cloud": launcher_name(request.offer),
+        "region": request.offer.region,
+        "cluster": request.cluster,
+        "offer": asdict(request.offer),
+        "owner": request.owner,
+        "notebook": request.notebook,
         "started": now,
-        "idle": order.idle,
-        "lease_end": now + order.lease,
+        "idle": request.idle,
+        "lease_end": now + request.lease,
         "machines": [],
     }
 
@@ -374,7 +369,7 @@ class MachineStartup:
     """
 
     def __init__(self, call: RetryingCaller) -> None:
-        self.call, self.driver = call, call.driver
+        self.call, self.provider = call, call.provider
 
     def await_slots(self, machines: Sequence[Machine], say: StatusCallback = no_tick) -> list[Slot]:
         """Wait until machines answer; take the one slot of each.
@@ -401,7 +396,7 @@ class MachineStartup:
             addresses = [_address(folder, machine) for machine in machines]
             threading.Thread(
                 target=cloud_init.await_host_key_rotation,
-                args=(folder, addresses, partial(has_order_ended, token)),
+                args=(folder, addresses, partial(has_request_ended, token)),
                 name="jupyter-sky-host-keys",
                 daemon=True,
             ).start()
@@ -436,7 +431,7 @@ class MachineStartup:
         self,
         machine: Machine,
         node: Slot,
-        note: dict[str, Any],
+        note: JsonObject,
         host_key: str,
         ended: threading.Event,
     ) -> Slot:
@@ -458,7 +453,7 @@ class MachineStartup:
         raise SkyCancelled(_("{id} is no longer waited for").format(id=machine.id))
 
     def _describe(self, ids: Sequence[str]) -> list[Machine]:
-        return self.call(lambda: self.driver.describe(ids))
+        return self.call(lambda: self.provider.describe(ids))
 
     def _refuse_ended(self, machine: Machine, found: Iterable[Machine], listed: float) -> None:
         """Raise the error of a machine that has ended, is off and there all the same, or is gone.
@@ -481,7 +476,7 @@ class MachineStartup:
     def _startup_error(self, machine: Machine, why: str) -> SkyClusterLost:
         last = ""
         with suppress(Exception):  # it is only to explain
-            lines = self.driver.console(machine.id).strip().splitlines()[-CONSOLE_LINES:]
+            lines = self.provider.console(machine.id).strip().splitlines()[-CONSOLE_LINES:]
             last = "".join(f"\n    {line}" for line in lines)
         return SkyClusterLost(
             _("{id} on {cloud} did not come up: {why}{last}").format(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from jupyter_sky.base.clouds.register import find_facts
+from jupyter_sky.base.json_types import JsonMapping
 from jupyter_sky.base.settings.background_process import start_background_process
 from jupyter_sky.base.settings.settings import Sky
-from jupyter_sky.clouds.launches.base import LaunchRequest
+from jupyter_sky.clouds.provider.values import LaunchRequest
 
 
 def needs_watch(cloud: str, instance_type: str = "") -> bool:
@@ -17,7 +15,7 @@ def needs_watch(cloud: str, instance_type: str = "") -> bool:
     return facts.is_billed_when_off(instance_type) or not facts.deletes_itself
 
 
-def is_watched(record: Mapping[str, Any]) -> bool:
+def is_watched(record: JsonMapping) -> bool:
     """Whether the machines of a launch record end by a request alone: by their cloud, or stopped.
 
     Examples
@@ -33,9 +31,9 @@ def is_watched(record: Mapping[str, Any]) -> bool:
     return needs_watch(record["cloud"], record["offer"]["instance_type"])
 
 
-def start_watch(order: LaunchRequest) -> None:
-    """Watch the machines of an order in a process of its own, if its cloud needs that."""
-    if needs_watch(order.offer.cloud, order.offer.instance_type):
+def start_watch(request: LaunchRequest) -> None:
+    """Watch the machines of a request in a process of its own, if its cloud needs that."""
+    if needs_watch(request.offer.cloud, request.offer.instance_type):
         start_watch_process()
 
 

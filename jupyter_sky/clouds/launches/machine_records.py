@@ -8,9 +8,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.settings.settings import Sky
-from jupyter_sky.clouds.launches.base import Machine
 from jupyter_sky.clouds.launches.launch_records import LaunchRecords
+from jupyter_sky.clouds.provider.values import Machine
 
 VISIBILITY_SECONDS = 60.0
 """A machine that was just launched may not be in the cloud's listings yet."""
@@ -34,13 +35,13 @@ def update_record(token: str, **values: Any) -> None:
     records.write(token, records.read(token) | values)
 
 
-def has_order_ended(token: str) -> bool:
-    """Whether the machines of an order have ended."""
+def has_request_ended(token: str) -> bool:
+    """Whether the machines of a request have ended."""
     record = launch_records().read(token)
     return not record or "ended" in record
 
 
-def record_contains(record: dict[str, Any], ids: Collection[str]) -> bool:
+def record_contains(record: JsonObject, ids: Collection[str]) -> bool:
     """Whether a launch record has one of some machines."""
     return any(machine["id"] in ids for machine in record["machines"])
 
@@ -93,13 +94,13 @@ class MachineNotes:
         self._unrecorded = dict[str, list[Machine]]()
 
     def read(self, token: str) -> list[Machine]:
-        """Return the machines that an order is known to have made, up or not."""
+        """Return the machines that a request is known to have made, up or not."""
         if token in self._unrecorded:
             return self._unrecorded[token]
         return [Machine(**machine) for machine in launch_records().read(token).get("machines", ())]
 
     def write(self, token: str, machines: Sequence[Machine]) -> None:
-        """Note the machines of an order; keep them in memory while the disk refuses."""
+        """Note the machines of a request; keep them in memory while the disk refuses."""
         self._unrecorded[token] = list(machines)
         update_record(token, machines=[asdict(machine) for machine in machines])
         del self._unrecorded[token]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from jupyter_sky.base.http import HttpRefusal, JsonClient
 from jupyter_sky.clouds.provider.classification import ProviderError, is_html
 
-TIMEOUT_SECONDS = (10, 60)
-"""Seconds to connect, and between two pieces of an answer."""
+if TYPE_CHECKING:
+    import requests
 
 
 class RestClient:
@@ -17,9 +19,9 @@ class RestClient:
     Parameters
     ----------
     base
-        Address that paths are added to.
+        Address before the paths of requests.
     headers
-        Sent with each request; they hold the key.
+        Headers of each request; they hold the key.
     code, message
         Paths of the error's code and text in a refusal, such as ``error.code``.
 
@@ -56,41 +58,37 @@ class RestClient:
         ProviderError
             The cloud refuses.
         ConnectionError
-            No answer has come; the request may have been carried out.
+            No answer has come; the request may have been performed.
         """
         import requests
 
+        client = JsonClient(self._base, self._headers)
         try:
-            answer = requests.request(
-                method,
-                self._base + path,
-                json=body,
-                params=query,
-                headers=self._headers,
-                timeout=TIMEOUT_SECONDS,
-            )
+            answer = client.send(method, path, body, query)
+        except HttpRefusal as refusal:
+            raise self._to_provider_error(refusal) from None
         except requests.RequestException as error:
             raise ConnectionError(f"{method} {path}: {type(error).__name__}") from None
-        if answer.ok:
-            return _decode(answer) if answer.content else None
-        raise self._read_refusal(answer)
+        finally:
+            client.close()
+        return _decode(answer) if answer.content else None
 
-    def _read_refusal(self, answer: Any) -> ProviderError:
+    def _to_provider_error(self, refusal: HttpRefusal) -> ProviderError:
         try:
-            told = answer.json()
+            body = json.loads(refusal.text)
         except ValueError:
-            told = {}
-        text = "" if is_html(answer.text) else answer.text
+            body = {}
+        text = "" if is_html(refusal.text) else refusal.text
         return ProviderError(
-            str(_find(told, self._message) or text or answer.reason),
-            code=str(_find(told, self._code) or ""),
-            status=answer.status_code,
-            retry_after=answer.headers.get("Retry-After"),
+            str(_find(body, self._message) or text or refusal.reason),
+            code=str(_find(body, self._code) or ""),
+            status=refusal.status,
+            retry_after=refusal.headers.get("Retry-After"),
         )
 
 
-def _decode(answer: Any) -> Any:
-    """Return an answer; one that is no JSON, such as a bare ID, as its text."""
+def _decode(answer: requests.Response) -> Any:
+    """Return an answer; one that is not JSON, such as a bare ID, as its text."""
     try:
         return answer.json()
     except ValueError:
@@ -99,8 +97,8 @@ def _decode(answer: Any) -> Any:
         return answer.text.strip()
 
 
-def _find(told: Any, path: str) -> Any:
+def _find(body: Any, path: str) -> Any:
     """Return the value at a path of names; None where there is none."""
     for name in path.split("."):
-        told = told.get(name) if isinstance(told, Mapping) else None
-    return told
+        body = body.get(name) if isinstance(body, Mapping) else None
+    return body

@@ -17,6 +17,7 @@ from threading import Event
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
+from jupyter_sky.base.json_types import JsonMapping
 from jupyter_sky.base.requests.offers import LIVE
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.launches.rest import RestClient
@@ -279,8 +280,8 @@ def owner_prefix(owner: str) -> str:
 
 
 def register_key(
-    listed: Iterable[Mapping[str, Any]], field: str, owner: str, public_key: str
-) -> tuple[Mapping[str, Any] | None, str]:
+    listed: Iterable[JsonMapping], field: str, owner: str, public_key: str
+) -> tuple[JsonMapping | None, str]:
     """Return the registered key that is ours, else None, and a name for a new one.
 
     Parameters

@@ -17,8 +17,9 @@ from jupyter_sky.base.errors import (
 )
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import _
-from jupyter_sky.clouds.launches.base import CloudError, Tick, no_tick
+from jupyter_sky.clouds.launches.base import Tick, no_tick
 from jupyter_sky.clouds.provider.protocol import TRANSIENT_CAUSES, Provider
+from jupyter_sky.clouds.provider.values import CloudError
 
 MAX_ATTEMPTS = 5
 """Number of times that a request is sent which is throttled, or whose answer is lost."""
@@ -34,12 +35,12 @@ class RetryingCaller:
 
     Parameters
     ----------
-    driver
+    provider
         Knows what the cloud's errors mean.
     """
 
-    def __init__(self, driver: Provider) -> None:
-        self.driver, self.name = driver, driver.name
+    def __init__(self, provider: Provider) -> None:
+        self.provider, self.name = provider, provider.name
 
     def __call__(
         self,
@@ -57,7 +58,7 @@ class RetryingCaller:
             except SkyError:
                 raise
             except Exception as error:
-                trouble = self.driver.explain(error)
+                trouble = self.provider.explain(error)
                 if trouble is None:
                     raise
                 if trouble.cause not in TRANSIENT_CAUSES or attempt == MAX_ATTEMPTS - 1:

@@ -1,4 +1,4 @@
-"""Drivers of managed services whose sessions speak Spark Connect."""
+"""Providers of managed services whose sessions speak Spark Connect."""
 
 from __future__ import annotations
 

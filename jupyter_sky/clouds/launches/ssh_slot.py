@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 from jupyter_sky.base.concurrency import run_parallel
 from jupyter_sky.base.errors import SkyBootstrapError, SkyError, SkyNoCapacity, SkyUnreachable
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.remote import ssh
 from jupyter_sky.base.remote.environment_spec import environment_spec
 from jupyter_sky.base.remote.ssh_address import Address
@@ -151,7 +151,7 @@ class Slot:
         return f"{self.environment}/bin/python"
 
     @classmethod
-    def load(cls, record: dict[str, Any]) -> Slot:
+    def load(cls, record: JsonObject) -> Slot:
         """Make it again from `asdict`, as read from JSON."""
         address = Address(**record["address"])
         return cls(**record | {"address": address, "packages": tuple(record["packages"])})
@@ -168,7 +168,7 @@ def _script() -> str:
     return TOOL_CHECK_SCRIPT + Path(__file__).with_name("slot_agent.sh").read_text()
 
 
-def acquire_slot(node: Slot, note: dict[str, Any], host_key: str = "") -> Slot:
+def acquire_slot(node: Slot, note: JsonObject, host_key: str = "") -> Slot:
     """Take a slot of a machine, and look what is there; the same again gives the same one.
 
     Parameters
@@ -256,7 +256,7 @@ def slot_error(node: Slot, what: str, errors: str) -> SkyBootstrapError:
     return SkyBootstrapError(f"{where}: {what}" + (f":\n{last}" if last else ""))
 
 
-def slot_state(node: Slot) -> dict[str, Any] | None:
+def slot_state(node: Slot) -> JsonObject | None:
     """Say how a slot is: None while it is held, else its end (``time``, ``reason``) if known.
 
     Raises

@@ -17,11 +17,12 @@ from typing import Any
 from jupyter_sky.base.errors import SkyError, SkyUnreachable
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches import cloud_init, lease_watch, ssh_slot
-from jupyter_sky.clouds.launches.base import Machine, StatusCallback, no_tick
+from jupyter_sky.clouds.launches.base import StatusCallback, no_tick
 from jupyter_sky.clouds.launches.machine_records import launch_records, update_record
 from jupyter_sky.clouds.launches.retries import RetryingCaller
 from jupyter_sky.clouds.launches.ssh_slot import Slot
 from jupyter_sky.clouds.launches.termination import collect_journals
+from jupyter_sky.clouds.provider.values import Machine
 
 STOP_SECONDS = 300.0
 """A machine that is not off so long after its stop was asked for is told as such."""
@@ -30,7 +31,7 @@ START_SECONDS = 600.0
 
 
 class StopPhase(StrEnum):
-    """Progress of the stop of an order's machines, as its launch record has it."""
+    """Progress of the stop of a request's machines, as its launch record has it."""
 
     ASKED = "asked"
     """The request may have been lost, or its answer: only the cloud knows whether they are off."""
@@ -41,17 +42,17 @@ class StopPhase(StrEnum):
 
 
 def stop_phase(token: str) -> StopPhase:
-    """Return the progress of the stop of an order."""
+    """Return the progress of the stop of a request."""
     return StopPhase(launch_records().read(token).get("stop_phase", StopPhase.OFF))
 
 
 def stop_machines(call: RetryingCaller, token: str, say: StatusCallback = no_tick) -> None:
-    """Power the machines of an order off and keep them, after their journals were copied.
+    """Power the machines of a request off and keep them, after their journals were copied.
 
     Parameters
     ----------
     token
-        Of the order.
+        Of the request.
     say
         Called with what is being waited for, again and again.
 
@@ -79,7 +80,7 @@ def stop_machines(call: RetryingCaller, token: str, say: StatusCallback = no_tic
 
 
 def _request_stop(call: RetryingCaller, token: str) -> None:
-    """Ask for the stop of the machines of an order, and note the answer.
+    """Ask for the stop of the machines of a request, and note the answer.
 
     Raises
     ------
@@ -91,7 +92,7 @@ def _request_stop(call: RetryingCaller, token: str) -> None:
     record = launch_records().read(token)
     ids = [machine["id"] for machine in record["machines"]]
     try:
-        call(partial(call.driver.stop, ids))
+        call(partial(call.provider.stop, ids))
     except SkyUnreachable as error:
         unknown = _("it may be stopped or not: jupyter sky status asks the cloud again")
         error.hint = f"{error.hint}\n{unknown}" if error.hint else unknown
@@ -104,7 +105,7 @@ def _request_stop(call: RetryingCaller, token: str) -> None:
 
 
 def settle_stop(call: RetryingCaller, token: str) -> bool:
-    """Find out whether the machines of an order are off that was stopped; return it.
+    """Find out whether the machines of a request are off that was stopped; return it.
 
     Machines that run are asked to stop once more, unless the cloud has said that it does so.
 
@@ -116,7 +117,7 @@ def settle_stop(call: RetryingCaller, token: str) -> bool:
         The cloud refuses: the record says that they run.
     """
     ids = [machine["id"] for machine in launch_records().read(token)["machines"]]
-    found, phase = call(partial(call.driver.describe, ids)), stop_phase(token)
+    found, phase = call(partial(call.provider.describe, ids)), stop_phase(token)
     if len(found) == len(ids) and all(machine.stopped for machine in found):
         if phase != StopPhase.OFF:
             update_record(token, stop_phase=StopPhase.OFF)
@@ -133,7 +134,7 @@ def _withdraw_stop(nodes: Sequence[Slot]) -> None:
 
 
 def stop_machines_again(call: RetryingCaller, token: str) -> None:
-    """Power the machines of an order off on which no cluster could be started again.
+    """Power the machines of a request off on which no cluster could be started again.
 
     Those that answer put the files of their cluster aside, as at the first time.
     """
@@ -146,7 +147,7 @@ def stop_machines_again(call: RetryingCaller, token: str) -> None:
 
 
 def _await_stopped(call: RetryingCaller, token: str, say: StatusCallback = no_tick) -> None:
-    """Wait until the machines of an order are off."""
+    """Wait until the machines of a request are off."""
     ids = [machine["id"] for machine in launch_records().read(token)["machines"]]
     found = _await_machines(
         call, ids, lambda machines: all(each.stopped for each in machines), STOP_SECONDS, say
@@ -164,7 +165,7 @@ def _await_stopped(call: RetryingCaller, token: str, say: StatusCallback = no_ti
 def start_machines(
     call: RetryingCaller, token: str, say: StatusCallback = no_tick
 ) -> list[Machine]:
-    """Start the machines of an order that were stopped; return them with their new addresses.
+    """Start the machines of a request that were stopped; return them with their new addresses.
 
     Their SSH keys are those that were pinned before. Until `note_started` the machines count as
     stopped: what ends lost ones leaves them alone.
@@ -180,7 +181,7 @@ def start_machines(
         _await_stopped(call, token, say)  # a cloud refuses the start of what it still stops
     record = launch_records().read(token)
     old = {machine["id"]: Machine(**machine) for machine in record["machines"]}
-    call(partial(call.driver.start, list(old)))
+    call(partial(call.provider.start, list(old)))
 
     def are_up(machines: Sequence[Machine]) -> bool:
         return all(
@@ -202,7 +203,7 @@ def start_machines(
 
 
 def note_started(token: str) -> None:
-    """Note that a cluster runs again on the machines of an order; they end with it from now on."""
+    """Note that a cluster runs again on the machines of a request; they end with it from now on."""
     update_record(token, stopped=0.0)
     nodes = [Slot.load(node) for node in launch_records().read(token).get("nodes", ())]
     with suppress(SkyError):  # then they end a while later: nobody renews their lease
@@ -219,7 +220,7 @@ def _await_machines(
     """Look at machines until something holds of all of them, or the time is over."""
     deadline, wait = time.monotonic() + seconds, 0.2
     while True:
-        found = call(partial(call.driver.describe, ids))
+        found = call(partial(call.provider.describe, ids))
         if (len(found) == len(ids) and is_done(found)) or time.monotonic() > deadline:
             return found
         until = time.monotonic() + wait

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Any
 
 from jupyter_sky.base.concurrency import run_parallel
 from jupyter_sky.base.errors import SkyError, SkyUnreachable
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.launches import journals, ssh_slot
 from jupyter_sky.clouds.launches.machine_records import launch_records
@@ -23,9 +23,9 @@ def terminate_confirmed(call: RetryingCaller, ids: Sequence[str]) -> None:
     """Ask for the end of machines until the cloud says that they have ended."""
     begun, wait, left = time.monotonic(), 0.1, list(ids)
     if left:
-        call(partial(call.driver.terminate, left))
+        call(partial(call.provider.terminate, left))
     while left:
-        found = call(partial(call.driver.describe, left))
+        found = call(partial(call.provider.describe, left))
         alive = {machine.id for machine in found if machine.state != "ended"}
         left = [name for name in left if name in alive]
         if left and time.monotonic() - begun > TERMINATION_SECONDS:
@@ -41,13 +41,13 @@ def terminate_confirmed(call: RetryingCaller, ids: Sequence[str]) -> None:
 
 
 def terminate_or_request_shutdown(
-    call: RetryingCaller, ids: Sequence[str], orders: dict[str, dict[str, Any]]
+    call: RetryingCaller, ids: Sequence[str], records: dict[str, JsonObject]
 ) -> None:
     """End machines; where the cloud does not let us any more, let them end themselves.
 
     Parameters
     ----------
-    orders
+    records
         Launch records of the machines, by token.
 
     Raises
@@ -58,9 +58,9 @@ def terminate_or_request_shutdown(
     try:
         terminate_confirmed(call, ids)
     except SkyError as error:
-        nodes = [Slot.load(node) for each in orders.values() for node in each.get("nodes", ())]
+        nodes = [Slot.load(node) for each in records.values() for node in each.get("nodes", ())]
         told = ssh_slot.request_machine_shutdown([node for node in nodes if node.host in ids])
-        ends = max((each.get("lease_end", 0.0) for each in orders.values()), default=0.0)
+        ends = max((each.get("lease_end", 0.0) for each in records.values()), default=0.0)
         said = f"{error.message.rstrip('.')}. {_shutdown_notice(ids, told, ends)}"
         error.message, error.args = said, (said,)
         again = "once the cloud can be asked again, %sky reap confirms it"
@@ -81,25 +81,25 @@ def _shutdown_notice(ids: Sequence[str], told: Sequence[str], ends: float) -> st
     )
 
 
-def collect_journals(orders: dict[str, dict[str, Any]], ended: Collection[str]) -> dict[str, str]:
+def collect_journals(records: dict[str, JsonObject], ended: Collection[str]) -> dict[str, str]:
     """Copy the journals of launches in parallel; return in words what of each is missing.
 
     Parameters
     ----------
-    orders
+    records
         Launch records by token.
     ended
         IDs of machines that are not asked: they would time out.
     """
-    records = launch_records()
+    store = launch_records()
 
-    def one(token: str, record: dict[str, Any]) -> str:
+    def one(token: str, record: JsonObject) -> str:
         try:
             nodes = [Slot.load(node) for node in record.get("nodes", ())[:1]]
         except (AttributeError, KeyError, TypeError, ValueError):
             return "its log: the note of its machine is damaged"
-        into = records.folder(token) / "journal"
+        into = store.folder(token) / "journal"
         return journals.collect_journals(nodes, into, any(node.host in ended for node in nodes))
 
-    said = run_parallel([partial(one, *order) for order in orders.items()])
-    return dict(zip(orders, said, strict=True))
+    said = run_parallel([partial(one, *each) for each in records.items()])
+    return dict(zip(records, said, strict=True))

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from jupyter_sky.base.errors import SkyError, SkyRefreshError
+from jupyter_sky.base.http import PATIENT, JsonClient
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.prices import http
 from jupyter_sky.clouds.prices.entries import (
@@ -182,10 +183,10 @@ class AwsPrices:
             notes.append(f"interruption bands stay as they were: {error.message}")
 
     def _bands(self, fetch: Fetcher) -> list[dict[str, Any]]:
-        session = http.HttpSession()
+        client = JsonClient(policy=PATIENT)
 
         def get(__: str | None) -> Page:
-            advisor = session.json(self.advisor)
+            advisor = client.get(self.advisor)
             for name, kind in (("ranges", list), ("spot_advisor", dict)):
                 http.get_member(advisor, name, kind)
             try:

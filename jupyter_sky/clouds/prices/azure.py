@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from jupyter_sky.base.errors import SkyError, SkyRefreshError
+from jupyter_sky.base.http import PATIENT, JsonClient
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.prices import http
 from jupyter_sky.clouds.prices.entries import (
@@ -102,16 +103,16 @@ class AzurePrices:
                 _("azure: no region is known to ask prices for{reason}").format(reason=reason),
                 hint=failure.hint if failure else _ACCOUNT_HINT,
             ) from failure
-        session = http.HttpSession()
-        lists = fetch.map(regions, partial(self._prices, session, fetch))
+        client = JsonClient(policy=PATIENT)
+        lists = fetch.map(regions, partial(self._prices, client, fetch))
         prices = _by_machine(entry for entries in lists for entry in entries)
         rows = list(_rows(prices, sizes, known))
         return SourceData({"offers": make_table("offers", rows)}, sources, tuple(notes))
 
     def spot_prices(self, fetch: Fetcher, known: KnownOffers) -> list[SpotPrice]:
         """Read the spot prices of all regions that are known, without an account."""
-        session = http.HttpSession()
-        read = partial(self._prices, session, fetch, spot_only=True)
+        client = JsonClient(policy=PATIENT)
+        read = partial(self._prices, client, fetch, spot_only=True)
         lists = fetch.map(known.regions, read)
         prices = _by_machine(entry for entries in lists for entry in entries)
         return [
@@ -122,7 +123,7 @@ class AzurePrices:
 
     def _prices(
         self,
-        session: http.HttpSession,
+        client: JsonClient,
         fetch: Fetcher,
         region: str,
         *,
@@ -137,7 +138,7 @@ class AzurePrices:
         first = {"api-version": _VERSION, "currencyCode": "USD", "$filter": wanted}
 
         def get(link: str | None) -> Page:
-            answer = session.json(link or self.prices, None if link else first)
+            answer = client.get(link or self.prices, None if link else first)
             records, skipped = read_entries(http.get_member(answer, "Items", list), _price)
             following = answer.get("NextPageLink") or None
             if following and urlsplit(following).hostname != urlsplit(self.prices).hostname:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jupyter_sky.base.errors import SkyError, SkyRefreshError
+from jupyter_sky.base.http import PATIENT, JsonClient
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.prices import http
 from jupyter_sky.clouds.prices.entries import (
@@ -64,10 +65,10 @@ class LambdaPrices:
 
     def fetch(self, fetch: Fetcher, known: KnownOffers) -> SourceData:
         """Read the one list that there is."""
-        session = http.HttpSession({"Authorization": f"Bearer {self._key()}"})
+        client = JsonClient(headers={"Authorization": f"Bearer {self._key()}"}, policy=PATIENT)
 
         def get(__: str | None) -> Page:
-            listed = http.get_member(session.json(self.types), "data", dict)
+            listed = http.get_member(client.get(self.types), "data", dict)
             return Page(*_split(read_entries(listed.values(), read_type)))
 
         types = fetch.map(["types"], lambda name: fetch.pages(name, get))[0]

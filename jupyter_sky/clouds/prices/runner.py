@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from jupyter_sky.base.clouds.facts import BUILT_IN
+from jupyter_sky.base.clouds.index import BUILT_IN
 from jupyter_sky.base.clouds.register import find_provider, installed_names
 from jupyter_sky.base.errors import SkyError, SkyRefreshError, SkyUsageError, suggest
 from jupyter_sky.base.translation import _
@@ -388,7 +388,7 @@ def _changes(
 
 @dataclass(frozen=True)
 class ProviderPrices:
-    """Prices of a cloud, by the operation ``offers`` of its driver.
+    """Prices of a cloud, by the operation ``offers`` of its provider.
 
     Parameters
     ----------
@@ -431,7 +431,7 @@ class ProviderPrices:
         return SourceData(tables, {self.cloud: today()})
 
     def explain(self, error: Exception) -> Recovery | SkyError:
-        """Classify an error of the driver."""
+        """Classify an error of the provider."""
         refusal = self._provider().explain(error)
         if refusal is None:
             return http.explain_failure(error, self.cloud)

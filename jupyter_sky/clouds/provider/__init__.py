@@ -1,4 +1,4 @@
-"""Public protocol of a cloud: facts as class attributes, and the operations of a driver.
+"""Public protocol of a cloud: facts as class attributes, and the operations of a provider.
 
 Another package adds a cloud by a subclass of `Provider`, named by an entry point of the group
 ``jupyter_sky.providers``.

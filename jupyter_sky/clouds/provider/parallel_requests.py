@@ -1,4 +1,4 @@
-"""Parallel requests of a driver, and waiting that a launch ends."""
+"""Parallel requests of a provider, and waiting that a launch ends."""
 
 from __future__ import annotations
 

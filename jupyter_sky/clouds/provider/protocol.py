@@ -1,4 +1,4 @@
-"""Base class of a cloud's driver: six operations; the rest is the same for every cloud."""
+"""Base class of a cloud's provider: six operations; the rest is the same for every cloud."""
 
 from __future__ import annotations
 

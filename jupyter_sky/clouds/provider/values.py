@@ -1,4 +1,4 @@
-"""Values that drivers exchange with the rest: launch requests, machines and classified errors."""
+"""Values that providers exchange with the rest: launch requests, machines and classified errors."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class LaunchRequest:
     Attributes
     ----------
     token : str
-        The same order sent twice makes the machines once.
+        The same request sent twice makes the machines once.
     idle : float
         Lease in seconds: the machines end by themselves when nobody has been heard of for so
         long.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# One node of a job of Slurm, as long as the job lasts: see driver.py.
+# One node of a job of Slurm, as long as the job lasts: see provider.py.
 #
 # All of its files are below a folder of the user's own, which other nodes may see as well. All that
 # comes by SSH is started from here: what a step of srun starts would end with its connection.

@@ -1,4 +1,4 @@
-"""Conformance suite of clouds' drivers; packages that add a cloud use `jupyter_sky.testing`."""
+"""Conformance suite of clouds' providers; packages that add a cloud use `jupyter_sky.testing`."""
 
 from jupyter_sky.clouds.testing.world import OPERATIONS, Operation, World
 

@@ -17,7 +17,7 @@ from jupyter_sky.base.errors import SkyError
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.clouds.launches import cloud_init
 from jupyter_sky.clouds.launches.launch_records import installation_id
-from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.clouds.launches.launcher import Launcher
 from jupyter_sky.clouds.launches.ssh_slot import Slot
 from jupyter_sky.clouds.provider import LaunchRequest, Machine, MachineConfig, Provider
 from jupyter_sky.clouds.testing.world import World
@@ -49,7 +49,7 @@ class Account:
 
     Attributes
     ----------
-    managed : CloudProvider
+    managed : Launcher
         The provider as jupyter_sky drives it: with records, retries and confirmed ends. Machines of
         one's own have a manager of their own kind.
     """
@@ -57,14 +57,14 @@ class Account:
     provider: Provider
     world: World
     folder: Path
-    managed: CloudProvider = field(init=False)
+    managed: Launcher = field(init=False)
     _configs: dict[str, MachineConfig] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self._is_wrapped:
-            self.managed = clouds.cloud_provider(self.provider.name)
+            self.managed = clouds.get_launcher(self.provider.name)
         else:
-            self.managed = CloudProvider(self.provider)
+            self.managed = Launcher(self.provider)
 
     @property
     def _is_wrapped(self) -> bool:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--provider`` and ``--world``, unless another plugin has them."""
-    group = parser.getgroup("jupyter_sky", "conformance of a driver to jupyter_sky.provider")
+    group = parser.getgroup("jupyter_sky", "conformance of a provider to jupyter_sky.provider")
     with suppress(ValueError):
-        group.addoption("--provider", metavar="MODULE:CLASS", help=_("the driver to be checked"))
+        group.addoption("--provider", metavar="MODULE:CLASS", help=_("the provider to be checked"))
         group.addoption("--world", metavar="MODULE:CLASS", help=_("its account, for the checks"))

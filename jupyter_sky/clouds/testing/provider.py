@@ -1,4 +1,4 @@
-"""Conformance checks of a cloud's driver.
+"""Conformance checks of a cloud's provider.
 
 Run them with pytest; see `jupyter_sky.testing`. Each check is numbered as in
 ``jupyter_sky/clouds/README.md``.
@@ -40,7 +40,7 @@ def provider_path(pytestconfig: pytest.Config) -> str:
     """Return the value of ``--provider``."""
     path = pytestconfig.getoption("--provider", None)
     if not path:
-        pytest.fail("name the driver: --provider package.module:Class", pytrace=False)
+        pytest.fail("name the provider: --provider package.module:Class", pytrace=False)
     return path
 
 

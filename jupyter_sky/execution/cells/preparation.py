@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jupyter_sky.base.clouds.managed_facts import MANAGED
+from jupyter_sky.base.clouds.index import MANAGED
 from jupyter_sky.base.errors import SkyError, SkyUsageError
 from jupyter_sky.base.requests.cell_options.values import CellOptions
 from jupyter_sky.base.translation import _

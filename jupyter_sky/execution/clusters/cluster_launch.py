@@ -94,7 +94,7 @@ def launch_cluster(
         if not is_announced:  # not again for each place that refuses
             is_announced = True
             callbacks.announce()
-        order = LaunchRequest(
+        launch_request = LaunchRequest(
             token=f"{cluster}-{uuid.uuid4().hex[:8]}",
             cluster=cluster,
             offer=offer,
@@ -104,7 +104,7 @@ def launch_cluster(
             notebook=records.notebook,
             lease=lease_duration(),
         )
-        return _LaunchAttempt(records, order, bool(request.name), callbacks).run()
+        return _LaunchAttempt(records, launch_request, bool(request.name), callbacks).run()
 
     placed = broker.place(
         request.resources,
@@ -124,22 +124,22 @@ class _LaunchAttempt:
     def __init__(
         self,
         records: ClusterRecords,
-        order: LaunchRequest,
+        request: LaunchRequest,
         named: bool,
         callbacks: LaunchCallbacks,
     ) -> None:
-        self.records, self.order, self.callbacks = records, order, callbacks
-        self.row = _new_row(order, named)
+        self.records, self.request, self.callbacks = records, request, callbacks
+        self.row = _new_row(request, named)
         self.machines: list[Machine] = []
-        self._baseline = PendingBaseline(order.resources, order.offer)
+        self._baseline = PendingBaseline(request.resources, request.offer)
 
     def run(self) -> ClusterHandle:
         """Launch the machines and connect to them, or leave nothing behind."""
-        _RUNNING_LAUNCHES.add(self.order.token)
+        _RUNNING_LAUNCHES.add(self.request.token)
         try:
             return self._launch()
         finally:
-            _RUNNING_LAUNCHES.discard(self.order.token)
+            _RUNNING_LAUNCHES.discard(self.request.token)
 
     def _launch(self) -> ClusterHandle:
         renewed = time.monotonic()
@@ -161,7 +161,7 @@ class _LaunchAttempt:
             # before the launch: whatever happens to this process, it is known what to look for
             self.row = reservations.reserve(self.records.store, self.row)
             try:  # interrupts are allowed inside, where what has come up is given back
-                lease = provision(self.order, waiting, self._open_account)
+                lease = provision(self.request, waiting, self._open_account)
             except BaseException:
                 self._close_account()
                 raise
@@ -176,7 +176,7 @@ class _LaunchAttempt:
     def _close_account(self) -> None:
         """Close the account: its machines are gone, also such as were found only afterwards."""
         if not self.machines and clouds.is_rented(self.row.cloud):
-            found = clouds.cloud_provider(self.row.cloud).recorded_machines(self.order.token)
+            found = clouds.get_launcher(self.row.cloud).recorded_machines(self.request.token)
             if found:
                 self._billed_row(found)
         self._list_ended()
@@ -275,15 +275,15 @@ def _billing_start(machines: Iterable[Machine]) -> float:
     return min([time.time(), *(machine.started for machine in machines if machine.started)])
 
 
-def _new_row(order: LaunchRequest, named: bool) -> ClusterRow:
+def _new_row(request: LaunchRequest, named: bool) -> ClusterRow:
     """Return the row of a cluster before its launch."""
-    offer, nodes, now = order.offer, order.resources.nodes, time.time()
-    disk, launcher = order.resources.disk, clouds.launcher_name(offer)
-    connection = {"named": named, "token": order.token, "launcher": processes.identity()}
+    offer, nodes, now = request.offer, request.resources.nodes, time.time()
+    disk, launcher = request.resources.disk, clouds.launcher_name(offer)
+    connection = {"named": named, "token": request.token, "launcher": processes.identity()}
     if offer.service == launcher:  # a session has one engine, on this machine
         connection["session_nodes"] = nodes
     return ClusterRow(
-        name=order.cluster,
+        name=request.cluster,
         state="starting",
         cloud=launcher,
         region=offer.region,
@@ -291,13 +291,13 @@ def _new_row(order: LaunchRequest, named: bool) -> ClusterRow:
         spot=offer.spot,
         price=cluster_price(offer.price, offer.cloud, nodes, disk.value if disk else 0.0),
         nodes=1 if offer.service == launcher else nodes * offer.hosts,
-        resources=order.resources.command_line(),
+        resources=request.resources.command_line(),
         offer=asdict(offer),
         machines=[],
         connection=connection,
-        notebook=order.notebook,
+        notebook=request.notebook,
         created=now,
-        idle=order.idle,
+        idle=request.idle,
         price_source=offer.source,
         price_date=offer.date,
         renewed=now,
@@ -359,7 +359,7 @@ def end_abandoned_launch(records: ClusterRecords, row: ClusterRow) -> list[Machi
     """
     cloud, token = clouds.get(row.cloud), row.connection.get("token", "")
     orphans = [machine for machine in cloud.list_mine() if machine.token == token]
-    rented = clouds.cloud_provider(row.cloud) if clouds.is_rented(row.cloud) else None
+    rented = clouds.get_launcher(row.cloud) if clouds.is_rented(row.cloud) else None
     made = orphans
     if not orphans and not row.machines and rented is not None:
         made = rented.find_launched(token)

@@ -207,7 +207,7 @@ def recorded_end(row: ClusterRow) -> float:
     """
     if not clouds.is_rented(row.cloud):
         return math.inf
-    ended = clouds.cloud_provider(row.cloud).read_recorded_end(row.connection.get("token", ""))
+    ended = clouds.get_launcher(row.cloud).read_recorded_end(row.connection.get("token", ""))
     return float(ended.get("time") or math.inf)
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from jupyter_sky import clouds
-from jupyter_sky.base.clouds.managed_facts import MANAGED
+from jupyter_sky.base.clouds.index import MANAGED
 from jupyter_sky.base.errors import SkyClusterLost, SkyError, SkyNameTaken, SkyUsageError, suggest
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.quantities import format_vcpus

@@ -85,7 +85,7 @@ def stop_cluster(
         Its cloud refuses: it stays up. Or its cloud does not answer: `is_kept` finds out.
     """
     token, store = row.connection["token"], clusters.store
-    provider = clouds.cloud_provider(row.cloud)
+    provider = clouds.get_launcher(row.cloud)
     note = _("stopped {where}").format(where=clusters.records.end_initiator)
     stopped = replace(row, state="stopped", note=note)
     is_own = row.name in clusters.started
@@ -147,7 +147,7 @@ def start_cluster(clusters: ClusterRegistry, row: ClusterRow, report: Report) ->
     with _only_one(clusters, row), HeldInterrupts():
         clusters.store.change_price(row.id, row.price, time.time())
         try:
-            lease = resume(_make_order(row), report)
+            lease = resume(_make_request(row), report)
             live = _connect(clusters, row, lease, report)
         except BaseException:
             _stop_again(clusters, row)
@@ -185,13 +185,13 @@ def _stop_again(clusters: ClusterRegistry, row: ClusterRow) -> None:
         return  # it was ended meanwhile
     clusters.store.save_cluster(row)
     with suppress(SkyError):  # then they cost as before, until their own lease ends them
-        provider = clouds.cloud_provider(row.cloud)
+        provider = clouds.get_launcher(row.cloud)
         uninterruptible(partial(provider.stop_again, row.connection["token"]))
         clusters.store.change_price(row.id, stop_cost(row).price, time.time())
 
 
-def _make_order(row: ClusterRow) -> LaunchRequest:
-    """Return the order by which a cluster was launched."""
+def _make_request(row: ClusterRow) -> LaunchRequest:
+    """Return the request by which a cluster was launched."""
     record = launch_records().read(row.connection["token"])
     need = replace(parse_cell_line(row.resources).resources, nodes=row.nodes)
     return LaunchRequest(

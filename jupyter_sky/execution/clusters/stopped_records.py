@@ -111,7 +111,7 @@ def _settle(records: ClusterRecords, row: ClusterRow) -> bool:
         if not is_free or noted is None or noted.state != "stopped":
             return True  # it is being started, or stopped
         try:
-            is_off = clouds.cloud_provider(row.cloud).settle_stop(token)
+            is_off = clouds.get_launcher(row.cloud).settle_stop(token)
         except SkyError:
             if launch_records().read(token).get("stopped"):
                 return True  # it does not answer now either

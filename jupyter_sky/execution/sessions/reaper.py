@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from jupyter_sky import clouds
-from jupyter_sky.base.clouds.managed_facts import MANAGED
+from jupyter_sky.base.clouds.index import MANAGED
 from jupyter_sky.base.concurrency import run_parallel
 from jupyter_sky.base.errors import SkyError
 from jupyter_sky.base.translation import _
@@ -107,9 +107,9 @@ def _reap_cloud(name: str, records: ClusterRecords, everywhere: bool) -> list[Re
             [partial(_terminate, cloud, machine, why) for machine, why in orphans]
         )
         if clouds.is_rented(name):
-            clouds.cloud_provider(name).close_ended_records()
+            clouds.get_launcher(name).close_ended_records()
             if everywhere:
-                left = clouds.cloud_provider(name).delete_unused_resources()
+                left = clouds.get_launcher(name).delete_unused_resources()
                 found += [
                     ReapFinding(name, what, "", _("no machine uses it"), True) for what in left
                 ]

@@ -275,7 +275,7 @@ def examine_quotas() -> Iterator[Finding]:
         for name in clouds.reachable_names()
         if clouds.is_rented(name)
         and clouds.is_ready(name)
-        and clouds.cloud_provider(name).has_quotas()
+        and clouds.get_launcher(name).has_quotas()
     ]
     for findings in run_parallel([partial(_examine_quotas, name) for name in names]):
         yield from findings

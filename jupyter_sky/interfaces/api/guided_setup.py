@@ -86,7 +86,7 @@ class GuidedSetup:
         if not text:
             self._step(_("rights: {text}").format(text=_(self._facts.permissions)))
             return
-        use = _(clouds.cloud_provider(self.cloud).driver.policy_use)
+        use = _(clouds.get_launcher(self.cloud).provider.policy_use)
         self._say(f"\n{text}")
         self._step(_("rights: paste this: {use}").format(use=use))
 
@@ -111,7 +111,7 @@ class GuidedSetup:
 
     def _show_quotas(self, region: str) -> None:
         """Tell what the account may have at once in a region; 0 is where to ask for more."""
-        if not clouds.cloud_provider(self.cloud).has_quotas():
+        if not clouds.get_launcher(self.cloud).has_quotas():
             return
         try:
             kept = read_and_keep_quotas(self.cloud, paths.data_dir())
@@ -190,7 +190,7 @@ def policy_text(cloud: str) -> str:
     """
     if not clouds.is_rented(cloud):
         return ""
-    return clouds.cloud_provider(cloud).driver.policy()
+    return clouds.get_launcher(cloud).provider.policy()
 
 
 def setup(cloud: str | None = None) -> Table:

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from jupyter_sky.base.clouds.on_premises_facts import LocalFacts
+from jupyter_sky.base.clouds.index import LOCAL
 from jupyter_sky.base.clouds.register import find_facts
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests import accelerators
@@ -240,8 +240,8 @@ def _clouds(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion
 
 def _regions(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]:
     yield from (Completion(area, note) for area, note in _AREAS)
-    if not need.clouds or LocalFacts.name in need.clouds:
-        yield Completion("this-machine", LocalFacts.name)
+    if not need.clouds or LOCAL in need.clouds:
+        yield Completion("this-machine", LOCAL)
     for (cloud, name), region in sorted(catalog.regions.items(), key=lambda one: one[0][1]):
         if catalog.offers.code("region", name) >= 0 and (not need.clouds or cloud in need.clouds):
             place = ", ".join(filter(None, [region.city, region.country]))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jupyter_sky.base.clouds.facts import BUILT_IN
+from jupyter_sky.base.clouds.index import BUILT_IN
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests import accelerators
 from jupyter_sky.base.requests.geography import jurisdiction_of

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from jupyter_sky.base.clouds.cloud_facts import parse_release
-from jupyter_sky.base.clouds.facts import BUILT_IN, AwsFacts, GcpFacts
+from jupyter_sky.base.clouds.index import AWS, BUILT_IN, GCP
 from jupyter_sky.base.requests.cell_options.spark_version import spark_version
 from jupyter_sky.base.requests.geography import OWN_SPARK, SERVERLESS, provides_packages
 from jupyter_sky.base.requests.offers import Offer
@@ -29,9 +29,9 @@ SURCHARGED = ("dataproc", "emr", OWN_SPARK)
 SESSION_RELEASE = (7, 13)
 """First release of EMR whose serverless applications have sessions of Spark Connect."""
 _SESSION_VERSIONS = (
-    (AwsFacts.name, "emr", "8.0.0", "4.0.2"),
-    (AwsFacts.name, "emr-serverless", "8.0.0", "4.0.2"),
-    (GcpFacts.name, "dataproc-serverless", "3.0", "4.0.1"),
+    (AWS, "emr", "8.0.0", "4.0.2"),
+    (AWS, "emr-serverless", "8.0.0", "4.0.2"),
+    (GCP, "dataproc-serverless", "3.0", "4.0.1"),
 )
 """Cloud, service, version and Spark of releases with sessions of Spark 4, which no list has."""
 SERVERLESS_CPUS, SERVERLESS_MEMORY = 4.0, 16.0

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import date
 
-from jupyter_sky.base.clouds.facts import BUILT_IN
+from jupyter_sky.base.clouds.index import BUILT_IN
 from jupyter_sky.base.requests.offers import LIVE
 from jupyter_sky.base.translation import _, ngettext
 from jupyter_sky.knowledge.catalog.regions import days_since

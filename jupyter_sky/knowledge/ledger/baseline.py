@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from jupyter_sky.base.clouds.facts import AwsFacts
+from jupyter_sky.base.clouds.index import AWS
 from jupyter_sky.base.clouds.register import find_facts
 from jupyter_sky.base.requests.geography import in_area, is_area
 from jupyter_sky.base.requests.offers import Offer
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jupyter_sky.base.store.store import ClusterRow
     from jupyter_sky.knowledge.catalog import Catalog
 
-CLOUD, REGION = AwsFacts.name, "us-east-1"
+CLOUD, REGION = AWS, "us-east-1"
 BASELINE_KEY = "baseline"
 """Key of the baseline in ``connection`` of a cluster's row."""
 

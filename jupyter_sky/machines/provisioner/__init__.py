@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_sky import clouds
+from jupyter_sky.base.clouds.index import MANAGED
 from jupyter_sky.base.clouds.register import find_facts
 from jupyter_sky.base.errors import (
     SkyCancelled,
@@ -30,8 +31,9 @@ from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import format_duration
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds import Cloud, LaunchRequest, Machine
-from jupyter_sky.clouds.launches.base import SessionCloud, SshAccessibleCloud, is_reached_by_ssh
+from jupyter_sky.clouds.launches.base import SshAccessibleCloud, is_reached_by_ssh
 from jupyter_sky.clouds.launches.launch_records import translate_disk_errors
+from jupyter_sky.clouds.local import LocalCloud, LocalHost
 from jupyter_sky.knowledge import tracker
 from jupyter_sky.knowledge.tracker import Place
 from jupyter_sky.machines.provisioner.interrupts import (
@@ -62,21 +64,21 @@ OnLaunched = Callable[[list[Machine]], None]
 class Lease:
     """Machines that are up, and where their controller can be reached."""
 
-    order: LaunchRequest
+    request: LaunchRequest
     machines: tuple[Machine, ...]
     connection: Path
 
 
 def provision(
-    order: LaunchRequest, report: Report, launched: OnLaunched = lambda __: None
+    request: LaunchRequest, report: Report, launched: OnLaunched = lambda __: None
 ) -> Lease:
-    """Launch the machines of an order, start the controller there, wait for its controller.
+    """Launch the machines of a request, start the controller there, wait for its controller.
 
     The tracker is told how it went, and a place that it knows to be blocked is not asked.
 
     Parameters
     ----------
-    order
+    request
         What to launch; its offer says where.
     report
         Called about ten times a second while waiting.
@@ -92,25 +94,25 @@ def provision(
     SkyUsageError
         Nothing here can launch such an offer.
     """
-    if why := clouds.launch_obstacle(order.offer):
-        raise SkyUsageError(f"{order.offer.place}: {why}")
-    _check_not_blocked(order.offer)
+    if why := clouds.launch_obstacle(request.offer):
+        raise SkyUsageError(f"{request.offer.place}: {why}")
+    _check_not_blocked(request.offer)
     try:
         with translate_disk_errors():
-            return _bring_up(order, report, launched)
+            return _bring_up(request, report, launched)
     except tuple(_CAUSES) as error:
         record_observation(
-            "refused", refusal_scope(order.offer, error), cause=cause_of(error), why=error.message
+            "refused", refusal_scope(request.offer, error), cause=cause_of(error), why=error.message
         )
         raise
 
 
-def resume(order: LaunchRequest, report: Report) -> Lease:
-    """Start the machines of an order that were stopped, and a new controller on them.
+def resume(request: LaunchRequest, report: Report) -> Lease:
+    """Start the machines of a request that were stopped, and a new controller on them.
 
     Parameters
     ----------
-    order
+    request
         By which they were launched.
     report
         Called about ten times a second while waiting.
@@ -122,11 +124,11 @@ def resume(order: LaunchRequest, report: Report) -> Lease:
     SkyClusterLost
         They have started, but no controller on them. They stay up: the caller stops them.
     """
-    provider, since = clouds.cloud_provider(clouds.launcher_name(order.offer)), time.time()
+    provider, since = clouds.get_launcher(clouds.launcher_name(request.offer)), time.time()
     with translate_disk_errors(), AllowedInterrupts():
-        machines = provider.start(order.token, lambda __: report("booting", ""))
-        connection = _start_controller(provider, order, machines, report, since)
-    return Lease(order, tuple(machines), connection)
+        machines = provider.start(request.token, lambda __: report("booting", ""))
+        connection = _start_controller(provider, request, machines, report, since)
+    return Lease(request, tuple(machines), connection)
 
 
 def cause_of(error: SkyError) -> str:
@@ -176,8 +178,8 @@ def record_observation(kind: str, where: Offer | Place, **seen: Any) -> None:
         tracker.observe(kind, where, **seen)
 
 
-def _bring_up(order: LaunchRequest, report: Report, launched: OnLaunched) -> Lease:
-    cloud, begun = clouds.get(clouds.launcher_name(order.offer)), time.monotonic()
+def _bring_up(request: LaunchRequest, report: Report, launched: OnLaunched) -> Lease:
+    cloud, begun = clouds.get(clouds.launcher_name(request.offer)), time.monotonic()
     since = time.time()
     machines: list[Machine] = []
 
@@ -188,7 +190,7 @@ def _bring_up(order: LaunchRequest, report: Report, launched: OnLaunched) -> Lea
             raise SkyCancelled(_("it was interrupted"))
 
     def launch() -> None:
-        machines.extend(cloud.launch(order, tick))
+        machines.extend(cloud.launch(request, tick))
         launched(machines)
 
     if is_reached_by_ssh(cloud):
@@ -197,10 +199,10 @@ def _bring_up(order: LaunchRequest, report: Report, launched: OnLaunched) -> Lea
         try:
             with AllowedInterrupts():
                 uninterruptible(launch, lambda: report("booting", ""), stop)
-                connection = _start_controller(cloud, order, machines, report, since)
+                connection = _start_controller(cloud, request, machines, report, since)
             seconds = time.monotonic() - begun
-            record_observation("launched", order.offer, seconds=seconds)
-            return Lease(order, tuple(machines), connection)
+            record_observation("launched", request.offer, seconds=seconds)
+            return Lease(request, tuple(machines), connection)
         except BaseException as error:
             if machines and isinstance(error, SkyError):
                 error.machines_came_up = True
@@ -210,21 +212,23 @@ def _bring_up(order: LaunchRequest, report: Report, launched: OnLaunched) -> Lea
 
 
 def _start_controller(
-    cloud: Cloud, order: LaunchRequest, machines: list[Machine], report: Report, since: float
+    cloud: Cloud, request: LaunchRequest, machines: list[Machine], report: Report, since: float
 ) -> Path:
     """Start the controller on machines; return its connection file."""
+    is_session = cloud.name in MANAGED
     config = {
-        "cluster": order.cluster,
-        "nodes": order.resources.nodes if isinstance(cloud, SessionCloud) else len(machines),
-        "idle": order.idle,
-        "gpus": [order.offer.gpu or "", order.offer.gpu_count],
-        "notice_service": _notice_service(order.offer),
+        "cluster": request.cluster,
+        "nodes": request.resources.nodes if is_session else len(machines),
+        "idle": request.idle,
+        "gpus": [request.offer.gpu or "", request.offer.gpu_count],
+        "notice_service": _notice_service(request.offer),
     }
-    if isinstance(cloud, SessionCloud):
-        return _start_beside_session(cloud, order, machines, config, report)
+    if is_session:
+        return _start_beside_session(cloud, request, machines, config, report)
     if is_reached_by_ssh(cloud):
         return _start_over_ssh(cloud, machines, config, report, since)
-    return _start_locally(cloud, machines, config, report)
+    assert isinstance(cloud, LocalCloud)
+    return _start_locally(cloud, cloud.host(machines), machines, config, report)
 
 
 def _notice_service(offer: Offer) -> str:
@@ -248,26 +252,33 @@ def _start_over_ssh(
 
 
 def _start_beside_session(
-    cloud: Any,
-    order: LaunchRequest,
+    cloud: Cloud,
+    request: LaunchRequest,
     machines: list[Machine],
     config: dict[str, Any],
     report: Report,
 ) -> Path:
     """Start the controller on this machine once a session can be used."""
+    from jupyter_sky.machines.services.service_cloud import ServiceCloud
+
+    assert isinstance(cloud, ServiceCloud)
     cloud.start_keeper(machines)
-    cloud.await_ready(order, machines, lambda __: report("booting", order.offer.service))
+    cloud.await_ready(request, machines, lambda __: report("booting", request.offer.service or ""))
     # its engine is the client of the session: one, whatever the size of the session is
-    path = _start_locally(cloud, machines, config | {"nodes": 1, "gpus": ["", 0]}, report)
+    config = config | {"nodes": 1, "gpus": ["", 0]}
+    path = _start_locally(cloud, cloud.host(machines), machines, config, report)
     cloud.note_started(machines)
     return path
 
 
 def _start_locally(
-    cloud: Any, machines: list[Machine], config: dict[str, Any], report: Report
+    cloud: Cloud,
+    host: LocalHost,
+    machines: list[Machine],
+    config: dict[str, Any],
+    report: Report,
 ) -> Path:
     """Start the controller on this machine; return its connection file."""
-    host = cloud.host(machines)
     with HeldInterrupts():
         host.start("jupyter_sky.machines.engines.controller", config | host.limits)
 

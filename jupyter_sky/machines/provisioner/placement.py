@@ -244,8 +244,9 @@ def decide_placement(
 
 def usable_providers(need: Resources) -> tuple[str, ...]:
     """Return the clouds that rent machines, are asked for, and have credentials here."""
-    names = need.clouds or [n for n in clouds.PROVIDERS if not find_facts(n).only_by_name]
-    order = [*clouds.PROVIDERS, *(name for name in names if name not in clouds.PROVIDERS)]
+    built_in = clouds.provider_names()
+    names = need.clouds or [name for name in built_in if not find_facts(name).only_by_name]
+    order = [*built_in, *(name for name in names if name not in built_in)]
     return tuple(
         name
         for name in order

@@ -54,7 +54,7 @@ def find_subjects(known: Mapping[str, PriceSource] | None = None) -> list[Subjec
             found.append(Subject(SPOT_PRICES, name))
         if not has_account:
             continue
-        if clouds.cloud_provider(name).has_quotas():
+        if clouds.get_launcher(name).has_quotas():
             found.append(Subject(QUOTAS, name))
         found.append(Subject(CATALOG, name))
     return found
@@ -142,7 +142,7 @@ def read_and_keep_quotas(cloud: str, folder: Path) -> list[AccountQuota]:
     SkyError
         The cloud refuses, or cannot be reached.
     """
-    quotas = clouds.cloud_provider(cloud).list_quotas()
+    quotas = clouds.get_launcher(cloud).list_quotas()
     try:
         write_quotas(folder, cloud, quotas, time.time())
     except OSError:

@@ -12,11 +12,12 @@ from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.settings.background_process import start_background_process
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
-from jupyter_sky.clouds.launches.base import LaunchRequest, Machine, StatusCallback, Tick, no_tick
-from jupyter_sky.clouds.launches.launcher import CloudProvider
+from jupyter_sky.clouds.launches.base import StatusCallback, Tick, no_tick
+from jupyter_sky.clouds.launches.launcher import Launcher
 from jupyter_sky.clouds.launches.machine_records import launch_records, update_record
 from jupyter_sky.clouds.launches.session_provider import SessionEndpoint, SessionProvider
 from jupyter_sky.clouds.local import LocalHost, end_supervisors
+from jupyter_sky.clouds.provider.values import LaunchRequest, Machine
 from jupyter_sky.machines.engines.node.service_orders import ENDPOINT, FOLDER
 
 READY_SECONDS = 900.0
@@ -24,21 +25,21 @@ READY_SECONDS = 900.0
 POLL_SECONDS = 1.0
 
 
-class ServiceCloud(CloudProvider):
+class ServiceCloud(Launcher):
     """A managed service that launches sessions; each has an engine on this machine."""
 
-    driver: SessionProvider
+    provider: SessionProvider
 
-    def launch(self, order: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
-        """Start the session of an order; what is noted before says where to look."""
-        machines = super().launch(order, tick)
-        (launch_records().folder(order.token) / "work").mkdir(mode=0o700, exist_ok=True)
+    def launch(self, request: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
+        """Start the session of a request; what is noted before says where to look."""
+        machines = super().launch(request, tick)
+        (launch_records().folder(request.token) / "work").mkdir(mode=0o700, exist_ok=True)
         return machines
 
     def await_ready(
-        self, order: LaunchRequest, machines: Sequence[Machine], say: StatusCallback
+        self, request: LaunchRequest, machines: Sequence[Machine], say: StatusCallback
     ) -> None:
-        """Wait until the session of an order can be used, and note where it is reached.
+        """Wait until the session of a request can be used, and note where it is reached.
 
         Raises
         ------
@@ -51,19 +52,19 @@ class ServiceCloud(CloudProvider):
             say("")
             if time.monotonic() - asked > POLL_SECONDS:
                 asked = time.monotonic()
-                endpoint = self.call(lambda: self.driver.endpoint(machines[0].id), order.offer)
+                endpoint = self.call(lambda: self.provider.endpoint(machines[0].id), request.offer)
                 if endpoint is not None:
-                    return self.write_endpoint(order.token, endpoint)
+                    return self.write_endpoint(request.token, endpoint)
             if time.monotonic() > deadline:
                 raise SkyNoCapacity(
                     _("{place}: the session has not started within {seconds:g} s").format(
-                        place=order.offer.place, seconds=READY_SECONDS
+                        place=request.offer.place, seconds=READY_SECONDS
                     )
                 )
             time.sleep(0.05)
 
     def write_endpoint(self, token: str, endpoint: SessionEndpoint) -> None:
-        """Write where the session of an order is reached, for the engine on this machine."""
+        """Write where the session of a request is reached, for the engine on this machine."""
         folder = launch_records().folder(token)
         (folder / FOLDER).mkdir(mode=0o700, exist_ok=True)
         offer = Offer(**launch_records().read(token)["offer"])

@@ -16,7 +16,7 @@ from typing import cast
 from jupyter_sky.base.errors import SkyError
 from jupyter_sky.base.requests.resources import format_duration
 from jupyter_sky.base.translation import _
-from jupyter_sky.clouds import cloud_provider
+from jupyter_sky.clouds import get_launcher
 from jupyter_sky.clouds.launches.launch_records import is_launching
 from jupyter_sky.clouds.launches.machine_records import launch_records, update_record
 from jupyter_sky.machines.services.service_cloud import ServiceCloud
@@ -41,7 +41,7 @@ class SessionKeeper:
         record = launch_records().read(token)
         self.token, self.idle = token, float(record.get("idle", 0.0))
         self.lease_end = float(record["lease_end"])
-        self.cloud = cast(ServiceCloud, cloud_provider(record["cloud"]))
+        self.cloud = cast(ServiceCloud, get_launcher(record["cloud"]))
         self.machines = self.cloud.recorded_machines(token)
         self._asked = self._expires = 0.0
 
@@ -62,7 +62,7 @@ class SessionKeeper:
         """Ask how the session is, and renew its token where it is due."""
         self._asked = now
         ids = [machine.id for machine in self.machines]
-        found = self.cloud.call(lambda: self.cloud.driver.describe(ids))
+        found = self.cloud.call(lambda: self.cloud.provider.describe(ids))
         if not found or found[0].state == "ended":
             update_record(
                 self.token, session_end=self._describe_end(found[0].reason if found else "")
@@ -70,7 +70,7 @@ class SessionKeeper:
             self._end()
             return False
         if now > self._expires - RENEW_SECONDS:
-            endpoint = self.cloud.call(lambda: self.cloud.driver.endpoint(ids[0]))
+            endpoint = self.cloud.call(lambda: self.cloud.provider.endpoint(ids[0]))
             if endpoint is not None:
                 self.cloud.write_endpoint(self.token, endpoint)
                 self._expires = endpoint.expires

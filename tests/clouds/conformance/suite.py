@@ -38,7 +38,7 @@ def assert_conforms(
     folder
         Where it is run.
     provider
-        Driver, as ``module:Class``; a module of ``jupyter_sky.clouds`` may leave that out.
+        Provider, as ``module:Class``; a module of ``jupyter_sky.clouds`` may leave that out.
     world
         Its account, as ``module:Class`` of ``tests.clouds``.
     skipped

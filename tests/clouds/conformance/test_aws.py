@@ -10,4 +10,4 @@ pytestmark = MARKS
 
 
 def test_aws_conforms(tmp_path: Path) -> None:
-    assert_conforms(tmp_path, "aws.driver:Aws", "emulated_worlds:Aws", LISTS)
+    assert_conforms(tmp_path, "aws.provider:Aws", "emulated_worlds:Aws", LISTS)

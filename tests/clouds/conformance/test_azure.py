@@ -10,4 +10,4 @@ pytestmark = MARKS
 
 
 def test_azure_conforms(tmp_path: Path) -> None:
-    assert_conforms(tmp_path, "azure.driver:Azure", "emulated_worlds:Azure", LISTS)
+    assert_conforms(tmp_path, "azure.provider:Azure", "emulated_worlds:Azure", LISTS)

@@ -10,4 +10,4 @@ pytestmark = MARKS
 
 
 def test_gcp_conforms(tmp_path: Path) -> None:
-    assert_conforms(tmp_path, "gcp.driver:Gcp", "emulated_worlds:Gcp", LISTS)
+    assert_conforms(tmp_path, "gcp.provider:Gcp", "emulated_worlds:Gcp", LISTS)

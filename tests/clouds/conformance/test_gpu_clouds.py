@@ -15,7 +15,7 @@ pytestmark = MARKS
     ("provider", "world", "real"),
     [
         ("hyperstack:Hyperstack", "HyperstackWorld", {"04", "16"}),
-        ("nebius.driver:Nebius", "NebiusWorld", {"16"}),
+        ("nebius.provider:Nebius", "NebiusWorld", {"16"}),
         ("runpod:RunPod", "RunPodWorld", {"04", "16"}),
         ("vast:Vast", "VastWorld", {"16"}),
         ("verda:Verda", "VerdaWorld", {"16"}),

@@ -12,4 +12,4 @@ pytestmark = MARKS
 
 @needs_isolation
 def test_kubernetes_conforms(tmp_path: Path) -> None:
-    assert_conforms(tmp_path, "kubernetes.driver:Kubernetes", "kube_world:KubernetesWorld")
+    assert_conforms(tmp_path, "kubernetes.provider:Kubernetes", "kube_world:KubernetesWorld")

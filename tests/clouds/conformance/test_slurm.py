@@ -15,4 +15,4 @@ pytestmark = MARKS
 @pytest.mark.skipif(not slurm.USABLE, reason="needs root and the packages of Slurm")
 def test_slurm_conforms(tmp_path: Path) -> None:
     """Lists of Slurm are never late, and it has no secrets."""
-    assert_conforms(tmp_path, "slurm.driver:Slurm", "slurm_world:SlurmWorld", {"11", "17"})
+    assert_conforms(tmp_path, "slurm.provider:Slurm", "slurm_world:SlurmWorld", {"11", "17"})

@@ -13,4 +13,4 @@ pytestmark = MARKS
 
 
 def test_tpu_slices_conform(tmp_path: Path) -> None:
-    assert_conforms(tmp_path, "gcp.driver:Gcp", "emulated_worlds:GcpTpu", {*LISTS, "20"})
+    assert_conforms(tmp_path, "gcp.provider:Gcp", "emulated_worlds:GcpTpu", {*LISTS, "20"})

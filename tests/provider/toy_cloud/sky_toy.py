@@ -1,4 +1,4 @@
-"""Driver of a small cloud with a REST API, as a package of its own adds it."""
+"""Provider of a small cloud with a REST API, as a package of its own adds it."""
 
 from __future__ import annotations
 

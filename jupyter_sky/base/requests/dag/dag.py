@@ -25,7 +25,7 @@ from datetime import timedelta
 from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
-from jupyter_sky.base.clouds.on_premises_facts import LocalFacts
+from jupyter_sky.base.clouds.index import LOCAL
 from jupyter_sky.base.clouds.register import find_facts, find_store
 from jupyter_sky.base.errors import SkyUsageError, suggest
 from jupyter_sky.base.requests.geography import parse_area, parse_service
@@ -780,7 +780,7 @@ def _parse_uri(uri: str) -> tuple[str, str]:
     if colons and scheme in _WEB_SCHEMES:
         return find_store(scheme, rest.partition("/")[0]) or "internet", ""
     if (colons and scheme == "file") or (not colons and text.startswith((".", "/", "~", "file:"))):
-        return LocalFacts.name, ""
+        return LOCAL, ""
     if colons and (cloud := find_store(scheme)):
         return cloud, ""
     parts = text.split("/")  # as the catalog writes places: aws/us-east-1

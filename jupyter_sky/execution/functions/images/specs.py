@@ -277,7 +277,7 @@ class Spec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "volumes", checked_volumes(self.volumes, "Spec"))
-        _check_driver(self.provider)
+        _check_provider(self.provider)
         if self.market is not None and self.market not in ALLOCATIONS:
             raise SkyUsageError(
                 _("allocation={allocation!r} is not known").format(allocation=self.allocation),
@@ -329,7 +329,7 @@ class Spec:
         return parse_duration(self.ttl, "ttl") if isinstance(self.ttl, str) else self.ttl
 
 
-def _check_driver(provider: Any) -> None:
+def _check_provider(provider: Any) -> None:
     """Raise SkyUsageError for a driver, or its class, of a cloud that is not installed."""
     from jupyter_sky.base.clouds.register import GROUP, is_known
     from jupyter_sky.clouds.provider.protocol import Provider

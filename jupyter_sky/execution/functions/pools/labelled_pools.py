@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from jupyter_sky.base.clouds.managed_facts import MANAGED
+from jupyter_sky.base.clouds.index import MANAGED
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests.cell_options.data_engines import parse_engine
 from jupyter_sky.base.requests.cell_options.values import CellOptions

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jupyter_sky.base.clouds import facts
+from jupyter_sky.base.clouds.index import VAST
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.translation import _
 
 
 @dataclass(frozen=True, init=False)
-class ProviderSpec:
+class CloudValue:
     """Cloud, or a region of it.
 
     Parameters
@@ -45,7 +45,10 @@ class ProviderSpec:
     name: str
     region: str | None
 
-    _facts: ClassVar[type[facts.CloudFacts]]
+    _cloud: ClassVar[str]
+
+    def __init_subclass__(cls, cloud: str = "") -> None:
+        cls._cloud = cloud or cls.__name__.lower()
 
     def __init__(self, region: str | None = None, **others: object) -> None:
         if others:
@@ -57,9 +60,9 @@ class ProviderSpec:
                 hint=_(
                     "credentials come from the cloud's own tools: %sky setup {name} says how; "
                     "machines and images are named by sky.Compute"
-                ).format(name=self._facts.name),
+                ).format(name=self._cloud),
             )
-        object.__setattr__(self, "name", self._facts.name)
+        object.__setattr__(self, "name", self._cloud)
         object.__setattr__(self, "region", region)
 
 
@@ -67,80 +70,56 @@ class ProviderSpec:
 # sky.Compute(provider="nimbus")
 
 
-class AWS(ProviderSpec):
+class AWS(CloudValue):
     """Amazon Web Services, or a region of it."""
 
-    _facts = facts.AwsFacts
 
-
-class Azure(ProviderSpec):
+class Azure(CloudValue):
     """Microsoft Azure, or a region of it."""
 
-    _facts = facts.AzureFacts
 
-
-class GCP(ProviderSpec):
+class GCP(CloudValue):
     """Google Cloud, or a region of it."""
 
-    _facts = facts.GcpFacts
 
-
-class Hyperstack(ProviderSpec):
+class Hyperstack(CloudValue):
     """Hyperstack, or a region of it."""
 
-    _facts = facts.HyperstackFacts
 
-
-class Lambda(ProviderSpec):
+class Lambda(CloudValue):
     """Lambda, or a region of it."""
 
-    _facts = facts.LambdaFacts
 
-
-class Local(ProviderSpec):
+class Local(CloudValue):
     """Machine of this notebook."""
 
-    _facts = facts.LocalFacts
 
-
-class Nebius(ProviderSpec):
+class Nebius(CloudValue):
     """Nebius, or a region of it."""
 
-    _facts = facts.NebiusFacts
 
-
-class RunPod(ProviderSpec):
+class RunPod(CloudValue):
     """RunPod, or a region of it."""
 
-    _facts = facts.RunPodFacts
 
-
-class SSH(ProviderSpec):
+class SSH(CloudValue):
     """Machines of one's own that are reached by SSH."""
 
-    _facts = facts.SshFacts
 
-
-class Slurm(ProviderSpec):
+class Slurm(CloudValue):
     """Nodes of a Slurm cluster, or of a partition of it."""
 
-    _facts = facts.SlurmFacts
 
-
-class VastAI(ProviderSpec):
+class VastAI(CloudValue, cloud=VAST):
     """Vast.ai, or a region of it."""
 
-    _facts = facts.VastFacts
 
-
-class Verda(ProviderSpec):
+class Verda(CloudValue):
     """Verda, or a region of it."""
-
-    _facts = facts.VerdaFacts
 
 
 @dataclass(frozen=True, init=False)
-class ImageProviderSpec(ProviderSpec):
+class _CloudWithImage(CloudValue):
     """Cloud of containers, or a region of it, with the image that they run.
 
     Parameters
@@ -165,13 +144,9 @@ class ImageProviderSpec(ProviderSpec):
         object.__setattr__(self, "image", image)
 
 
-class Container(ImageProviderSpec):
+class Container(_CloudWithImage):
     """Containers on the machine of this notebook, by podman or Docker."""
 
-    _facts = facts.ContainerFacts
 
-
-class Kubernetes(ImageProviderSpec):
+class Kubernetes(_CloudWithImage):
     """Pods of Kubernetes; a region is a context of the kubeconfig."""
-
-    _facts = facts.KubernetesFacts

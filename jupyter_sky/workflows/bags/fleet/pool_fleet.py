@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from jupyter_sky.base.clouds.on_premises_facts import LocalFacts
+from jupyter_sky.base.clouds.index import LOCAL
 from jupyter_sky.base.errors import (
     SkyCancelled,
     SkyClusterLost,
@@ -347,4 +347,4 @@ def _make_runner(app: App) -> Callable[..., list[JobOutcome]]:
 def _is_local(resources: Resources) -> bool:
     """Return whether a request is met by this machine."""
     offer = decide_placement(replace(resources, nodes=1)).offer
-    return offer is not None and offer.cloud == LocalFacts.name
+    return offer is not None and offer.cloud == LOCAL

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from jupyter_sky.base.clouds.on_premises_facts import LocalFacts
+from jupyter_sky.base.clouds.index import LOCAL
 from jupyter_sky.base.errors import SkyClusterLost, SkyError, SkyUnreachable
 from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
 from jupyter_sky.base.requests.cell_options.values import CellInput, CellOptions, CellOutput
@@ -235,7 +235,7 @@ class Batches:
         for task, value, output in zip(well, values, outputs, strict=True):
             self._results.adopt(task, TaskResult({"": value}, outputs=output, **facts[task]))
             # values come here before others get them
-            facts[task].update(gb=len(begun[task]["value"]) / 1e9, place=LocalFacts.name)
+            facts[task].update(gb=len(begun[task]["value"]) / 1e9, place=LOCAL)
         for task in begun.keys() - set(well):
             self._results.save_outputs(task, shown[task])
         try:

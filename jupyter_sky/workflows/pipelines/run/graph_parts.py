@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jupyter_sky.base.clouds.on_premises_facts import LocalFacts
+from jupyter_sky.base.clouds.index import LOCAL
 from jupyter_sky.base.errors import SkyUsageError, suggest
 from jupyter_sky.base.requests.dag.dag import Data, Graph
 from jupyter_sky.base.translation import _
@@ -293,7 +293,7 @@ def limit_graph(graph: Graph, part: GraphPart | None) -> Graph:
         old: new
         for new, old in enumerate(index for index, name in enumerate(names) if name in part.tasks)
     }
-    local = LocalFacts.name
+    local = LOCAL
     read: dict[int, list[Data]] = {index: [] for index in places}
     edges = []
     for edge in graph.edges:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jupyter_sky.base.clouds.on_premises_facts import LocalFacts
+from jupyter_sky.base.clouds.index import LOCAL
 from jupyter_sky.base.requests.cell_options.values import CellData
 from jupyter_sky.execution.files.stored_values import StoredValue
 from jupyter_sky.machines.storage.stores.places import place_of
@@ -97,6 +97,6 @@ def place_of_result(result: TaskResult) -> str:
     """Return where the values of a result are: in a store, or here, where others get them from."""
     stored = next(iter(result.handles.values()), None)
     if stored is None:
-        return LocalFacts.name
+        return LOCAL
     uri = StorageUri.parse(stored["uri"])
     return place_of(open_store(uri), uri)

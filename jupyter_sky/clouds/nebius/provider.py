@@ -17,15 +17,18 @@ from concurrent.futures import ThreadPoolExecutor
 from logging import CRITICAL, getLogger
 from pathlib import Path
 from threading import Event
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from jupyter_sky.base.clouds.facts import NebiusFacts
 from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.base.translation import N_
 from jupyter_sky.clouds.launches.rest_provider import RANK, ListedMachine, RestProvider
 from jupyter_sky.clouds.provider.classification import ProviderError, group_codes
 from jupyter_sky.clouds.provider.naming import NOTEBOOK, fit_name
 from jupyter_sky.clouds.provider.parallel_requests import StopRequested, pause
 from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig, MachineState
+
+if TYPE_CHECKING:
+    from nebius.api.nebius.compute import v1 as compute
 
 IMAGE, CPU_IMAGE = "ubuntu22.04-cuda12", "ubuntu22.04-driverless"
 _KEY_FIX = (
@@ -45,7 +48,7 @@ _START_SECONDS, _POLL_SECONDS = 600.0, 1.0
 _LONGEST_LABEL = 63
 
 
-class Nebius(NebiusFacts, RestProvider):
+class Nebius(RestProvider):
     """Nebius as a cloud that rents machines; an ID is that of an instance.
 
     Examples
@@ -53,6 +56,21 @@ class Nebius(NebiusFacts, RestProvider):
     >>> Nebius.find_meaning("not_enough_resources", 0)[0]
     'capacity'
     """
+
+    name, title, billing = "nebius", "Nebius", (1.0, 0.0)
+    packages, install = ("nebius",), "pip install 'jupyter_sky[nebius]'"
+    console_page = "https://console.nebius.com"
+    account = N_("a tenant with a project in each region to use: https://console.nebius.com")
+    permissions = N_("a service account in the group editors, with an authorized key")
+    launchable, has_live_offers, colour = True, True, "#c2255c"
+    power_off_cost, deletes_itself = "disk", False
+    settings: ClassVar = {
+        "endpoint": "Host and port of all services, where they are not those of Nebius.",
+        "image": "Image family of the boot disk.",
+        "launch_seconds": "Seconds from one launch to the next.",
+        "projects": "IDs of the projects to use, with commas; else the first of each region.",
+        "tenant": "ID of the tenant, where the credentials reach several.",
+    }
 
     api = ""
     login = _KEY_FIX
@@ -177,11 +195,24 @@ class Nebius(NebiusFacts, RestProvider):
     ) -> Machine:
         """Launch one machine; the same request again is recognized by its key."""
         from nebius.api.nebius.common.v1 import ResourceMetadata
+        from nebius.api.nebius.compute.v1 import CreateInstanceRequest
+
+        project, subnet = prepared
+        name = fit_name(f"{request.token}-{tags[RANK]}", 56)
+        spec = self._instance_spec(request.offer, config, name, subnet)
+        marks = {key: value for key, value in tags.items() if key != NOTEBOOK}
+        about = ResourceMetadata(parent_id=project, name=name, labels=write_labels(marks))
+        asked = CreateInstanceRequest(metadata=about, spec=spec)
+        operation = self._api.call(self._instances().create, asked, f"{project}-{name}")
+        return self.tagged(tags, id=operation.resource_id, state="starting")
+
+    def _instance_spec(
+        self, offer: Offer, config: MachineConfig, name: str, subnet: str
+    ) -> compute.InstanceSpec:
+        """Return one machine with its disk and its public address."""
         from nebius.api.nebius.compute import v1 as compute
 
-        offer, (project, subnet) = request.offer, prepared
         platform, _, preset = offer.instance_type.partition("_")
-        name = fit_name(f"{request.token}-{tags[RANK]}", 56)
         family = self.setting("image", IMAGE if offer.gpu else CPU_IMAGE)
         disk = compute.DiskSpec(
             type=compute.DiskSpec.DiskType.NETWORK_SSD,
@@ -208,11 +239,7 @@ class Nebius(NebiusFacts, RestProvider):
         if offer.spot:
             policy = compute.PreemptibleSpec.PreemptionPolicy.STOP
             spec.preemptible = compute.PreemptibleSpec(on_preemption=policy)
-        marks = {key: value for key, value in tags.items() if key != NOTEBOOK}
-        about = ResourceMetadata(parent_id=project, name=name, labels=write_labels(marks))
-        asked = compute.CreateInstanceRequest(metadata=about, spec=spec)
-        operation = self._api.call(self._instances().create, asked, f"{project}-{name}")
-        return self.tagged(tags, id=operation.resource_id, state="starting")
+        return spec
 
     def list_machines(self) -> Iterator[ListedMachine]:
         """Yield the instances of all projects."""

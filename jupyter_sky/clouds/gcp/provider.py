@@ -13,16 +13,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from jupyter_sky.base.clouds.facts import GcpFacts
 from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.requests import accelerators
 from jupyter_sky.clouds.gcp import errors, instances, service_account, tpu, tpu_client
 from jupyter_sky.clouds.gcp import instances as machine
 from jupyter_sky.clouds.gcp.account import GcpAccount
 from jupyter_sky.clouds.gcp.clients import PAGE_SIZE, GcpClients, connect, match_any
 from jupyter_sky.clouds.gcp.errors import has_code, ignore_codes
+from jupyter_sky.clouds.gcp.facts import GcpFacts
 from jupyter_sky.clouds.launches.catalog_provider import CatalogProvider
 from jupyter_sky.clouds.provider.classification import ErrorTable, ProviderError
 from jupyter_sky.clouds.provider.naming import OWNER, TOKEN, group_ids, split_id
@@ -30,6 +31,9 @@ from jupyter_sky.clouds.provider.parallel_requests import send_parallel
 from jupyter_sky.clouds.provider.protocol import Provider
 from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig
 from jupyter_sky.knowledge.tracker.quotas import AccountQuota
+
+if TYPE_CHECKING:
+    from google.cloud.compute_v1 import Operation
 
 PREEMPTED_OPERATION = "compute.instances.preempted"
 """Operations of this type tell of machines that were taken back and are gone."""
@@ -60,7 +64,7 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
     def identify(self) -> str:
         """Prove the credentials by one request; return account and project."""
         access = connect()
-        found = access.call("Projects", "get")
+        found = access.call(access.projects.get)
         return f"{access.identity} in project {found.name}"
 
     def quotas(self) -> list[AccountQuota]:
@@ -93,9 +97,9 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
                 words = f"{', '.join(sorted(missing))} in {zone} ended while being made"
                 raise ProviderError(words, code="UNSUPPORTED_OPERATION")
         except Exception as error:
-            # after a lost answer the order is sent again and finds its machines
+            # after a lost answer the request is sent again and finds its machines
             if not self.is_transient(error):
-                with suppress(Exception):  # whoever sent the order looks for what is left of it
+                with suppress(Exception):  # whoever sent the request looks for what is left of it
                     created = [each for _, each in self._read(access, zone, names)]
                     self.on_created(request.token, created)
                 with suppress(Exception):
@@ -129,7 +133,9 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
         access = connect()
         found = [
             (each, self._remember_machine(each, zone))
-            for zone, each in access.list_all_zones("Instances", "instances", filter)
+            for zone, each in access.list_all_zones(
+                access.instances.aggregated_list, lambda found: found.instances, filter
+            )
             if all(machine.read_tags(each).get(key) == value for key, value in exact.items())
             and (regions is None or machine.region_of_zone(zone) in regions)
         ]
@@ -165,7 +171,7 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
 
         def end(zone: str, name: str, _: Event) -> None:
             with ignore_codes("gone"):
-                access.call("Instances", "delete_unary", zone=zone, instance=name)
+                access.call(access.instances.delete_unary, zone=zone, instance=name)
 
         machines = [each for each in ids if not tpu.is_slice_id(each)]
         slices = tpu.terminate(access, [each for each in ids if tpu.is_slice_id(each)])
@@ -178,11 +184,13 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
 
     def stop(self, ids: Sequence[str]) -> None:
         """Power machines off; their disks are kept."""
-        change_power(connect(), "stop_unary", ids, self.is_transient)
+        access = connect()
+        change_power(access, access.instances.stop_unary, ids, self.is_transient)
 
     def start(self, ids: Sequence[str]) -> None:
         """Start machines that were stopped; each gets another address."""
-        change_power(connect(), "start_unary", ids, self.is_transient)
+        access = connect()
+        change_power(access, access.instances.start_unary, ids, self.is_transient)
 
     def sweep(
         self, owner: str, alive: Collection[str], regions: Collection[str] | None = None
@@ -192,7 +200,7 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
         for zone, name in list(_unused_disks(access, owner)):
             if regions is None or machine.region_of_zone(zone) in regions:
                 with ignore_codes("gone", "resourceInUseByAnotherResource"):
-                    access.call("Disks", "delete_unary", zone=zone, disk=name)
+                    access.call(access.disks.delete_unary, zone=zone, disk=name)
                     deleted.append(f"disk {zone}/{name}")
         # rules are of all regions
         up = {each.token for each in self.machines(owner=owner)}.union(alive)
@@ -206,9 +214,9 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
         if tpu.is_slice_id(id):
             return ""
         zone, name = split_id(id)
-        asked = {"zone": zone, "instance": name, "port": 1}
+        asked, access = {"zone": zone, "instance": name, "port": 1}, connect()
         with ignore_codes("gone", "resourceNotReady"):
-            found = connect().call("Instances", "get_serial_port_output", **asked)
+            found = access.call(access.instances.get_serial_port_output, **asked)
             return found.contents[-CONSOLE_CHARS:]
         return ""
 
@@ -220,7 +228,7 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
         found = []
         for begin in range(0, len(names), 20):  # an address has room for so many names
             asked = match_any("name", names[begin : begin + 20])
-            listed = access.call("Instances", "list", zone=zone, filter=asked)
+            listed = access.call(access.instances.list, zone=zone, filter=asked)
             found += [(each, self._remember_machine(each, zone)) for each in listed]
         return found
 
@@ -239,7 +247,7 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
             "order_by": "creationTimestamp desc",
         }
         taken: dict[str, str] = {}
-        for operation in access.call("ZoneOperations", "list", **asked):
+        for operation in access.call(access.zone_operations.list, **asked):
             taken.setdefault(operation.target_link.rpartition("/")[2], operation.insert_time)
         for name in sorted(names):
             rank = int(name.rpartition("-")[2])
@@ -256,32 +264,34 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
 def _unused_disks(access: GcpClients, owner: str) -> Iterator[tuple[str, str]]:
     old = time.time() - LAUNCH_GRACE_SECONDS
     filter = f'labels.{OWNER} = "{machine.format_label(owner)}"'
-    for zone, disk in access.list_all_zones("Disks", "disks", filter):
+    for zone, disk in access.list_all_zones(
+        access.disks.aggregated_list, lambda found: found.disks, filter
+    ):
         if not disk.users and machine.parse_timestamp(disk.creation_timestamp) < old:
             yield zone, disk.name
 
 
-# -- Machines of one order, created in a zone of Compute Engine -----------------------------------
+# -- Machines of one request, created in a zone of Compute Engine ----------------------------------
 
 MAX_FAILED_ATTEMPTS = 20
-"""Failures of one order at one place; each spends an ID of requests."""
+"""Failures of one request at one place; each spends an ID of requests."""
 log = logging.getLogger(__name__)
 _NAMESPACE = uuid.UUID("8b5f7a52-21a6-4bd1-9f0e-5f6ad2a0c3de")
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceLaunch:
-    """Requests of one order in a zone.
+    """Requests of one request in a zone.
 
     Attributes
     ----------
     provider : Provider
-        The driver, which explains its cloud's errors.
+        The provider, which explains its cloud's errors.
     """
 
     provider: Provider
     access: GcpClients
-    order: LaunchRequest
+    request: LaunchRequest
     config: MachineConfig
     zone: str
     stop: Event
@@ -311,8 +321,8 @@ class InstanceLaunch:
     def _insert(self, account: str) -> list[Any]:
         """Ask for all machines at once; return the operations that are under way."""
         bodies = [
-            instances.instance_body(self.order, self.config, self.zone, rank, account)
-            for rank in range(self.order.resources.nodes)
+            instances.instance_body(self.request, self.config, self.zone, rank, account)
+            for rank in range(self.request.resources.nodes)
         ]
         requests = [partial(self._insert_machine, body) for body in bodies]
         # an error that does not pass decides: then no machine is waited for
@@ -322,16 +332,16 @@ class InstanceLaunch:
     def _insert_machine(self, body: Any, _: Event) -> Any | None:
         """Ask for one machine; None when it is there already.
 
-        The id of a request makes it count once, however often it is sent. An order that failed and
+        The id of a request makes it count once, however often it is sent. A request that failed and
         is sent again would only be told of that failure: then it takes the next id.
         """
         for attempt in range(MAX_FAILED_ATTEMPTS):
-            place = f"{self.zone}/{self.order.offer.instance_type}/{self.order.offer.spot}"
+            place = f"{self.zone}/{self.request.offer.instance_type}/{self.request.offer.spot}"
             place += "".join(f"/{each.email}" for each in body.service_accounts)
             request_id = str(uuid.uuid5(_NAMESPACE, f"{body.name}/{place}/{attempt}"))
             asked = {"zone": self.zone, "instance_resource": body, "request_id": request_id}
             try:
-                operation = self.access.call("Instances", "insert_unary", **asked)
+                operation = self.access.call(self.access.instances.insert_unary, **asked)
             except Exception as error:
                 if errors.has_code(error, "alreadyExists") and self._is_there(body):
                     return None
@@ -344,7 +354,7 @@ class InstanceLaunch:
     def _is_there(self, body: Any) -> bool:
         """Whether a machine is there and is the one that is asked for."""
         try:
-            found = self.access.call("Instances", "get", zone=self.zone, instance=body.name)
+            found = self.access.call(self.access.instances.get, zone=self.zone, instance=body.name)
         except Exception as error:
             if errors.has_code(error, "gone"):
                 return False
@@ -353,19 +363,27 @@ class InstanceLaunch:
         return same and found.status in ("PROVISIONING", "STAGING", "RUNNING")
 
 
-def choose_zone(access: GcpClients, order: LaunchRequest) -> str:
-    """Choose a zone of the region that has what is asked; the same order gets the same."""
-    kind, gpu, _ = instances.split_type(order.offer.instance_type)
+def choose_zone(access: GcpClients, request: LaunchRequest) -> str:
+    """Choose a zone of the region that has what is asked; the same request gets the same."""
+    kind, gpu, _ = instances.split_type(request.offer.instance_type)
     if gpu:
-        listed = access.list_all_zones("AcceleratorTypes", "accelerator_types", f'name = "{gpu}"')
+        listed = access.list_all_zones(
+            access.accelerator_types.aggregated_list,
+            lambda found: found.accelerator_types,
+            f'name = "{gpu}"',
+        )
     else:
-        listed = access.list_all_zones("MachineTypes", "machine_types", f'name = "{kind}"')
-    region = order.offer.region
+        listed = access.list_all_zones(
+            access.machine_types.aggregated_list,
+            lambda found: found.machine_types,
+            f'name = "{kind}"',
+        )
+    region = request.offer.region
     zones = sorted({zone for zone, _ in listed if instances.region_of_zone(zone) == region})
     if not zones:
-        words = f"no zone of {region} has {order.offer.instance_type}"
+        words = f"no zone of {region} has {request.offer.instance_type}"
         raise ProviderError(words, code="notFound")
-    return zones[int(hashlib.sha256(order.token.encode()).hexdigest(), 16) % len(zones)]
+    return zones[int(hashlib.sha256(request.token.encode()).hexdigest(), 16) % len(zones)]
 
 
 # -- The network of our machines on Google Cloud, and who may reach them --------------------------
@@ -378,11 +396,11 @@ LAUNCH_GRACE_SECONDS = 900.0
 
 
 def ensure_network(
-    access: GcpClients, order: LaunchRequest, config: MachineConfig, stop: Event
+    access: GcpClients, request: LaunchRequest, config: MachineConfig, stop: Event
 ) -> None:
-    """Make the network and the rules of an order, those that are missing."""
-    wanted = {rule["name"]: rule for rule in _firewall_rules(order, config)}
-    for there in access.call("Firewalls", "list", filter=match_any("name", wanted)):
+    """Make the network and the rules of a request, those that are missing."""
+    wanted = {rule["name"]: rule for rule in _firewall_rules(request, config)}
+    for there in access.call(access.firewalls.list, filter=match_any("name", wanted)):
         wanted.pop(there.name, None)
     if not wanted:  # a network with rules exists
         return
@@ -393,7 +411,7 @@ def ensure_network(
             asked = {"firewall_resource": rule}
             made.append(
                 access.retry_until_ready(
-                    lambda asked=asked: access.call("Firewalls", "insert_unary", **asked), stop
+                    lambda asked=asked: access.call(access.firewalls.insert_unary, **asked), stop
                 )
             )
     access.await_operations(made, stop)
@@ -402,7 +420,7 @@ def ensure_network(
 def remove_rule(access: GcpClients, name: str) -> bool:
     """Delete a rule; say whether it was there."""
     try:
-        access.call("Firewalls", "delete_unary", firewall=name)
+        access.call(access.firewalls.delete_unary, firewall=name)
     except Exception as error:
         if has_code(error, "gone", "resourceNotReady"):
             return False
@@ -416,12 +434,12 @@ def list_unused_rules(access: GcpClients, owner: str, alive: Collection[str]) ->
     Parameters
     ----------
     alive
-        Tokens of the orders whose machines have not ended.
+        Tokens of the requests whose machines have not ended.
     """
     old = time.time() - LAUNCH_GRACE_SECONDS
     return [
         rule.name
-        for rule in access.call("Firewalls", "list")
+        for rule in access.call(access.firewalls.list)
         if rule.network.endswith(f"/{machine.NETWORK}")
         and (noted := _rule_tags(rule)).get(OWNER) == owner
         and noted.get(TOKEN) not in alive
@@ -432,7 +450,7 @@ def list_unused_rules(access: GcpClients, owner: str, alive: Collection[str]) ->
 def _ensure_network(access: GcpClients, stop: Event) -> None:
     network = {"name": machine.NETWORK, "auto_create_subnetworks": True}
     try:
-        made = access.call("Networks", "insert_unary", network_resource=network)
+        made = access.call(access.networks.insert_unary, network_resource=network)
     except Exception as error:
         if not has_code(error, "alreadyExists"):
             raise
@@ -440,9 +458,9 @@ def _ensure_network(access: GcpClients, stop: Event) -> None:
     access.await_operations([made], stop)
 
 
-def _firewall_rules(order: LaunchRequest, config: MachineConfig) -> list[dict[str, Any]]:
+def _firewall_rules(request: LaunchRequest, config: MachineConfig) -> list[JsonObject]:
     network, ssh = f"global/networks/{machine.NETWORK}", machine.ssh_rule_name(config)
-    cluster, rules = machine.resource_prefix(order.token), list[dict[str, Any]]()
+    cluster, rules = machine.resource_prefix(request.token), list[JsonObject]()
     if config.ssh_from:
         rules.append(
             {
@@ -454,7 +472,7 @@ def _firewall_rules(order: LaunchRequest, config: MachineConfig) -> list[dict[st
                 "allowed": [{"I_p_protocol": "tcp", "ports": ["22"]}],
             }
         )
-    if order.resources.nodes * order.offer.hosts > 1:
+    if request.resources.nodes * request.offer.hosts > 1:
         noted = {key: config.tags[key] for key in (OWNER, TOKEN)}
         rules.append(
             {
@@ -481,20 +499,23 @@ def _rule_tags(rule: Any) -> dict[str, str]:
 
 
 def change_power(
-    access: GcpClients, method: str, ids: Sequence[str], is_transient: Callable[[Exception], bool]
+    access: GcpClients,
+    method: Callable[..., Operation],
+    ids: Sequence[str],
+    is_transient: Callable[[Exception], bool],
 ) -> None:
     """Stop or start machines, and wait for the operations: they may be refused late.
 
     Parameters
     ----------
     method
-        ``stop_unary`` or ``start_unary``.
+        ``stop_unary`` or ``start_unary`` of the client of instances.
     ids
         As ``zone/name``.
     """
 
-    def ask(zone: str, name: str, _: Event) -> Any:
-        return access.call("Instances", method, zone=zone, instance=name)
+    def ask(zone: str, name: str, _: Event) -> Operation:
+        return access.call(method, zone=zone, instance=name)
 
     for zone, names in group_ids(ids).items():
         asked = send_parallel([partial(ask, zone, name) for name in names], is_transient)
@@ -516,9 +537,9 @@ _SHARED_CPUS = ("n1", "e2", "f1", "g1")
 def read_quotas(access: GcpClients) -> list[AccountQuota]:
     """Return the quotas of all regions and of the project."""
     found: list[AccountQuota] = []
-    for region in access.call("Regions", "list", max_results=PAGE_SIZE):
+    for region in access.call(access.regions.list, max_results=PAGE_SIZE):
         found += parse_metrics(((q.metric, q.limit) for q in region.quotas), region.name)
-    project = access.call("Projects", "get")
+    project = access.call(access.projects.get)
     found += parse_metrics((q.metric, q.limit) for q in project.quotas)
     return found
 

@@ -15,11 +15,12 @@ from functools import partial
 from threading import Event
 from typing import Any, ClassVar
 
-from jupyter_sky.base.clouds.facts import AzureFacts
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.translation import N_
 from jupyter_sky.clouds.azure import clients, errors, machine_roles, requests
 from jupyter_sky.clouds.azure.clients import AzureClients
 from jupyter_sky.clouds.azure.errors import error_code
+from jupyter_sky.clouds.azure.facts import AzureFacts
 from jupyter_sky.clouds.azure.machine_roles import MachineRoles
 from jupyter_sky.clouds.launches.catalog_provider import CatalogProvider
 from jupyter_sky.clouds.provider.classification import ErrorTable, ProviderError
@@ -107,7 +108,7 @@ class Azure(AzureFacts, CatalogProvider):
     def launch(self, request: LaunchRequest, config: MachineConfig, stop: Event) -> list[Machine]:
         """Create all machines in one zone, or none, in a group of their own.
 
-        What an answer that was lost has made is kept, since the same order comes again and finds
+        What an answer that was lost has made is kept, since the same request comes again and finds
         it; all else that stands in the way takes the group with it.
         """
         account, group = self._current_account(), requests.group_name(request.token)
@@ -130,15 +131,15 @@ class Azure(AzureFacts, CatalogProvider):
         return [parse_machine(group, seen, "", "") for seen in found]
 
     def _make_group(
-        self, account: AzureClients, order: LaunchRequest, config: MachineConfig, stop: Event
+        self, account: AzureClients, request: LaunchRequest, config: MachineConfig, stop: Event
     ) -> None:
         """Make the group; one of its name that is being deleted is waited for."""
         from azure.core.exceptions import HttpResponseError
         from azure.mgmt.resource.resources.models import ResourceGroup
 
-        written = requests.group_tags(order, config, time.time())
-        body = ResourceGroup(location=order.offer.region, tags=written)
-        name, until = requests.group_name(order.token), time.monotonic() + _DELETION_WAIT_SECONDS
+        written = requests.group_tags(request, config, time.time())
+        body = ResourceGroup(location=request.offer.region, tags=written)
+        name, until = requests.group_name(request.token), time.monotonic() + _DELETION_WAIT_SECONDS
         while True:
             try:
                 account.resource.resource_groups.create_or_update(name, body)
@@ -150,7 +151,7 @@ class Azure(AzureFacts, CatalogProvider):
             pause(stop, min(self.poll, 1.0))
 
     def _abandon_group(self, account: AzureClients, group: str, token: str) -> None:
-        """Ask for the end of a group, whatever is in the way: its order looks for it later."""
+        """Ask for the end of a group, whatever is in the way: its request looks for it later."""
         with suppress(Exception):
             self.on_created(token, self.machines(token=token))
         try:
@@ -163,7 +164,7 @@ class Azure(AzureFacts, CatalogProvider):
     def machines(
         self, *, owner: str = "", token: str = "", regions: Collection[str] | None = None
     ) -> list[Machine]:
-        """List machines that have not ended, of an owner or an order, in all regions or some."""
+        """List machines that have not ended, of an owner or a request, in all regions or some."""
         account = self._current_account()
         groups = [
             group.name
@@ -276,7 +277,7 @@ def _delete_group(account: AzureClients, group: str) -> None:
             raise
 
 
-# -- Machines of one order, created in its resource group with network and firewall ---------------
+# -- Machines of one request, created in its resource group with network and firewall --------------
 
 
 class ProvisioningFailed(Exception):
@@ -289,7 +290,7 @@ class ProvisioningFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GroupLaunch:
-    """Requests of one order; each waits for its operation unless `halt` is set.
+    """Requests of one request; each waits for its operation unless `halt` is set.
 
     Attributes
     ----------
@@ -302,7 +303,7 @@ class GroupLaunch:
     account: AzureClients
     roles: MachineRoles
     group: str
-    order: LaunchRequest
+    request: LaunchRequest
     config: MachineConfig
     poll: float
 
@@ -313,13 +314,13 @@ class GroupLaunch:
 
     def make_network(self, halt: Event) -> None:
         """Make the private network."""
-        body = requests.virtual_network(self.order, self.config)
+        body = requests.virtual_network(self.request, self.config)
         make = self.account.network.virtual_networks.begin_create_or_update
         make(self.group, requests.NETWORK, body, polling=polling_method(halt, self.poll)).result()
 
     def make_firewall(self, halt: Event) -> None:
         """Make the firewall."""
-        body = requests.firewall(self.order, self.config)
+        body = requests.firewall(self.request, self.config)
         make = self.account.network.network_security_groups.begin_create_or_update
         make(self.group, requests.FIREWALL, body, polling=polling_method(halt, self.poll)).result()
 
@@ -332,8 +333,8 @@ class GroupLaunch:
         from azure.core import MatchConditions
         from azure.core.exceptions import HttpResponseError
 
-        name = requests.machine_name(self.order.token, rank)
-        body = requests.virtual_machine(self.order, self.config, rank, self.home)
+        name = requests.machine_name(self.request.token, rank)
+        body = requests.virtual_machine(self.request, self.config, rank, self.home)
         polling = polling_method(halt, self.poll)
         try:
             poller = self.account.compute.virtual_machines.begin_create_or_update(
@@ -367,7 +368,7 @@ class GroupLaunch:
         raise ProvisioningFailed(ProviderError(message, code=code))
 
 
-# -- Least rights of a user that launches machines: the actions that the driver asks --------------
+# -- Least rights of a user that launches machines: the actions that the provider asks -------------
 
 ACTIONS = (
     "Microsoft.Authorization/roleAssignments/write",
@@ -404,7 +405,7 @@ ACTIONS = (
 """Actions of a role; without those of Authorization, Azure's timer and `reap` end machines."""
 
 
-def role_definition(subscription: str = "") -> dict[str, Any]:
+def role_definition(subscription: str = "") -> JsonObject:
     """Return the role, as ``az role definition create`` takes it.
 
     Parameters
@@ -541,7 +542,7 @@ def polling_method(halt: Event, longest: float) -> Any:
 
 
 def list_groups(account: AzureClients, owner: str = "", token: str = "") -> Iterator[Any]:
-    """Yield the groups of an owner or an order; Azure takes one tag at a time.
+    """Yield the groups of an owner or a request; Azure takes one tag at a time.
 
     A group of somebody's own that has come to carry our tags is none of ours: groups are deleted.
     """

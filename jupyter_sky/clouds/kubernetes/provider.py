@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from threading import Event
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
-from jupyter_sky.base.clouds.on_premises_facts import KubernetesFacts
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import N_, _
 from jupyter_sky.clouds.kubernetes import connection
@@ -80,7 +80,7 @@ class PodState:
     preempted: bool = False
 
 
-def parse_state(pod: Mapping[str, Any]) -> PodState:
+def parse_state(pod: JsonMapping) -> PodState:
     """Return the state of a pod, and why it has ended.
 
     Examples
@@ -98,7 +98,7 @@ def parse_state(pod: Mapping[str, Any]) -> PodState:
     return PodState("running" if phase == "Running" else "starting")
 
 
-def _is_tried_again(trouble: ProviderError, status: Mapping[str, Any]) -> bool:
+def _is_tried_again(trouble: ProviderError, status: JsonMapping) -> bool:
     """Whether a pull may still succeed; of a pod that does not say its begin, the first alone."""
     if trouble.code not in PULL_CODES:
         return False
@@ -108,7 +108,7 @@ def _is_tried_again(trouble: ProviderError, status: Mapping[str, Any]) -> bool:
     return time.time() - datetime.fromisoformat(begun).timestamp() < PULL_END_SECONDS
 
 
-def _parse_end(status: Mapping[str, Any]) -> PodState:
+def _parse_end(status: JsonMapping) -> PodState:
     reason = status.get("reason") or ""
     disrupted = _condition(status, "DisruptionTarget")
     if disrupted.get("status") == "True" or reason in _TAKEN:
@@ -125,7 +125,7 @@ def _parse_end(status: Mapping[str, Any]) -> PodState:
     return PodState("ended", reason or text)
 
 
-def find_trouble(pod: Mapping[str, Any]) -> ProviderError | None:
+def find_trouble(pod: JsonMapping) -> ProviderError | None:
     """Return why a pod does not start: no node has room, or its image cannot be had.
 
     Examples
@@ -144,17 +144,17 @@ def find_trouble(pod: Mapping[str, Any]) -> ProviderError | None:
     return None
 
 
-def has_started(pod: Mapping[str, Any]) -> bool:
+def has_started(pod: JsonMapping) -> bool:
     """Whether the container of a pod runs, or has run."""
     return pod["status"].get("phase") not in (None, "Pending")
 
 
-def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+def _condition(status: JsonMapping, kind: str) -> JsonMapping:
     every = status.get("conditions") or ()
     return next((each for each in every if each["type"] == kind), {})
 
 
-def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:
+def _container(status: JsonMapping) -> JsonMapping:
     return next(iter(status.get("containerStatuses") or ()), {})
 
 
@@ -176,7 +176,7 @@ _LOGIN = (
 )
 
 
-class Kubernetes(KubernetesFacts, RestProvider):
+class Kubernetes(RestProvider):
     """Clusters of Kubernetes; an ID is ``context/namespace/pod``.
 
     Examples
@@ -185,6 +185,26 @@ class Kubernetes(KubernetesFacts, RestProvider):
     >>> Kubernetes.explain_refusal(ProviderError(full, code="Forbidden", status=403)).cause
     'quota'
     """
+
+    name, title = "kubernetes", "Kubernetes"
+    packages, install = ("kubernetes",), "pip install 'jupyter_sky[kubernetes]'"
+    account = N_("a cluster, and a kubeconfig with a context for it")
+    permissions = N_(
+        "in a namespace: create, get, list and delete pods, pods/exec, pods/log, list events; list "
+        "nodes and, where it may be allowed, all pods"
+    )
+    note, colour = "pods of clusters of your own", "#326ce5"
+    launchable = on_premises = has_live_offers = only_by_name = runs_images = True
+    settings: ClassVar = {
+        "autoscaled": "Any text where clusters add nodes: all that a node can hold is offered.",
+        "contexts": "Contexts of the kubeconfig to use, with commas; else all.",
+        "image": "Image of pods, with a shell and either sshd, apt or apk.",
+        "namespace": "Namespace of pods; else that of the context.",
+        "node_selector": "Labels of nodes to use, such as pool=batch,disk=ssd.",
+        "price": "USD/h of one vCPU with its memory; 0 where it costs nothing.",
+        "scale_up_seconds": "Seconds that they may wait for one that an autoscaler adds.",
+        "schedule_seconds": "Seconds that pods may wait for a node that has room.",
+    }
 
     api = ""
     login, power_off, unconfigured = _LOGIN, "kill 1", N_("no kubeconfig")
@@ -278,20 +298,20 @@ class Kubernetes(KubernetesFacts, RestProvider):
 
     def _rooms(self, context: str) -> Iterator[tuple[NodeKind, Room]]:
         """Yield the kind of each node that takes pods, and what is free there."""
-        pods = dict[str, list[dict[str, Any]]]()
+        pods = dict[str, list[JsonObject]]()
         for pod in () if self.setting("autoscaled", "") else self._running_pods(context):
             pods.setdefault(pod["spec"].get("nodeName", ""), []).append(pod)
         for node, kind in self._nodes(context):
             yield kind, read_room(node, pods.get(node["metadata"]["name"], ()))
 
-    def _nodes(self, context: str) -> Iterator[tuple[dict[str, Any], NodeKind]]:
+    def _nodes(self, context: str) -> Iterator[tuple[JsonObject, NodeKind]]:
         pairs = [each.partition("=") for each in self.setting("node_selector", "").split(",")]
         wanted = {key.strip(): value.strip() for key, __, value in pairs if key.strip()}
         for node in self.clusters.list_all(context, "list_node"):
             if kind := read_kind(node, wanted):
                 yield node, kind
 
-    def _running_pods(self, context: str) -> list[dict[str, Any]]:
+    def _running_pods(self, context: str) -> list[JsonObject]:
         """Return the pods that hold a part of a node; ours alone where others may not be listed."""
         phases = "status.phase!=Succeeded,status.phase!=Failed"
         listed = partial(self.clusters.list_all, context, field_selector=phases)
@@ -324,7 +344,7 @@ class Kubernetes(KubernetesFacts, RestProvider):
             self.setting("scale_up_seconds", SCALE_UP_SECONDS),
         ).wait(stop)
 
-    def _list_events(self, context: str, pod: str) -> Iterable[dict[str, Any]]:
+    def _list_events(self, context: str, pod: str) -> Iterable[JsonObject]:
         """Return the events of a pod; none where they may not be listed."""
         namespace, of_pod = self.clusters.namespace(context), f"involvedObject.name={pod}"
         listed = partial(self.clusters.list_all, context, "list_namespaced_event", namespace)
@@ -379,14 +399,14 @@ class Kubernetes(KubernetesFacts, RestProvider):
     def _list_context(self, context: str) -> list[ListedMachine]:
         return [ListedMachine(self._parse(context, pod), context) for pod in self._pods(context)]
 
-    def _pods(self, context: str) -> Iterable[dict[str, Any]]:
+    def _pods(self, context: str) -> Iterable[JsonObject]:
         namespace = self.clusters.namespace(context)
         every = self.clusters.list_all(
             context, "list_namespaced_pod", namespace, label_selector=TOKEN
         )
         return (pod for pod in every if TOKEN in read_tags(pod))
 
-    def _parse(self, context: str, pod: Mapping[str, Any]) -> Machine:
+    def _parse(self, context: str, pod: JsonMapping) -> Machine:
         meta, state = pod["metadata"], parse_state(pod)
         namespace, name = meta["namespace"], meta["name"]
         command = (sys.executable, "-m", connection.__name__)
@@ -441,7 +461,7 @@ PULL_RETRY_SECONDS = 120.0
 _POLL_SECONDS, _LATE_POLL_SECONDS = 0.5, 5.0
 _FAILED_PULL = "Failed to pull image"
 
-Pods = Sequence[Mapping[str, Any]]
+Pods = Sequence[JsonMapping]
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,7 +480,7 @@ class FailedPulls:
     words: str = ""
 
 
-def count_failed_pulls(events: Iterable[Mapping[str, Any]]) -> FailedPulls:
+def count_failed_pulls(events: Iterable[JsonMapping]) -> FailedPulls:
     """Return the pulls that have failed by the events of a pod.
 
     Examples
@@ -490,7 +510,7 @@ class Acceptance:
     def __init__(
         self,
         look: Callable[[], Pods],
-        list_events: Callable[[str], Iterable[Mapping[str, Any]]],
+        list_events: Callable[[str], Iterable[JsonMapping]],
         schedule_seconds: float = SCHEDULE_SECONDS,
         scale_up_seconds: float = SCALE_UP_SECONDS,
     ) -> None:
@@ -521,7 +541,7 @@ class Acceptance:
                 return
             pause(stop, _LATE_POLL_SECONDS if is_late else _POLL_SECONDS)
 
-    def _check(self, pod: Mapping[str, Any], trouble: ProviderError) -> None:
+    def _check(self, pod: JsonMapping, trouble: ProviderError) -> None:
         """Raise the trouble of a pod that does not pass; a cluster tries failed pulls again."""
         if trouble.code == UNSCHEDULABLE:
             return
@@ -552,7 +572,7 @@ def make_pod(
     tags: Mapping[str, str],
     image: str,
     kinds: Sequence[NodeKind],
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return a pod that is one machine of a request: what it asks for is its limit, too.
 
     Parameters
@@ -603,7 +623,7 @@ def split_id(id: str) -> tuple[str, str, str]:
     return context, namespace, name
 
 
-def read_tags(pod: Mapping[str, Any]) -> Mapping[str, str]:
+def read_tags(pod: JsonMapping) -> Mapping[str, str]:
     """Return what was written on a pod: annotations, as labels may not hold any text."""
     return pod["metadata"].get("annotations") or {}
 
@@ -654,7 +674,7 @@ class NodeKind:
     gpu_memory: float = 0.0
     selector: tuple[tuple[str, str], ...] = ()
 
-    def expressions(self) -> list[dict[str, Any]]:
+    def expressions(self) -> list[JsonObject]:
         """Return the requirements of a pod that runs on such nodes."""
         found = [{"key": k, "operator": "In", "values": [value]} for k, value in self.selector]
         if not self.spot:
@@ -679,7 +699,7 @@ class Room:
     gpus: int
 
 
-def read_kind(node: Mapping[str, Any], wanted: Mapping[str, str]) -> NodeKind | None:
+def read_kind(node: JsonMapping, wanted: Mapping[str, str]) -> NodeKind | None:
     """Return the kind of a node; None for one that takes no pods of ours.
 
     Parameters
@@ -703,7 +723,7 @@ def read_kind(node: Mapping[str, Any], wanted: Mapping[str, str]) -> NodeKind | 
     return kind if _takes_pods(node, kind.taints()) else None
 
 
-def _takes_pods(node: Mapping[str, Any], tolerated: Collection[str]) -> bool:
+def _takes_pods(node: JsonMapping, tolerated: Collection[str]) -> bool:
     """Whether a node is ready, not cordoned, and has no taint that its pods do not tolerate."""
     spec, conditions = node.get("spec") or {}, node["status"].get("conditions") or ()
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
@@ -731,7 +751,7 @@ def read_gpu(name: str, gib: float | None = None) -> tuple[str, float]:
     return gpu, nominal_memory(gpu, gib) or 0.0
 
 
-def read_room(node: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Room:
+def read_room(node: JsonMapping, pods: Iterable[JsonMapping]) -> Room:
     """Return what of a node its pods leave free.
 
     Parameters
@@ -741,7 +761,7 @@ def read_room(node: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Roo
     """
     from kubernetes.utils import parse_quantity
 
-    def size(amounts: Mapping[str, Any], key: str) -> float:
+    def size(amounts: JsonMapping, key: str) -> float:
         return float(parse_quantity(amounts.get(key) or 0))
 
     taken = [each for pod in pods for each in _requests(pod)]
@@ -752,13 +772,13 @@ def read_room(node: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Roo
     return Room(free["cpu"], free["memory"] / _MIB / 1024, int(free[GPU]))
 
 
-def _requests(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _requests(pod: JsonMapping) -> Iterator[JsonMapping]:
     """Yield what each container of a pod has been promised."""
     for container in pod["spec"]["containers"]:
         yield (container.get("resources") or {}).get("requests") or {}
 
 
-def affinity(kinds: Sequence[NodeKind]) -> dict[str, Any]:
+def affinity(kinds: Sequence[NodeKind]) -> JsonObject:
     """Return the affinity of a pod that may run on nodes of any of some kinds."""
     terms = [{"matchExpressions": kind.expressions()} for kind in kinds]
     needed = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}

@@ -22,8 +22,8 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from threading import Event
+from typing import ClassVar
 
-from jupyter_sky.base.clouds.on_premises_facts import SlurmFacts
 from jupyter_sky.base.errors import SkyUnreachable, SkyUsageError
 from jupyter_sky.base.remote.slurm import (
     LOST,
@@ -38,7 +38,7 @@ from jupyter_sky.base.requests import accelerators
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.resources import Resources, parse_duration, parse_usd
 from jupyter_sky.base.settings.settings import Sky
-from jupyter_sky.base.translation import _
+from jupyter_sky.base.translation import N_, _
 from jupyter_sky.clouds.launches.machine_script import SETUP_VARIABLE, pack_script
 from jupyter_sky.clouds.launches.machine_slices import powers_of_two, slice_name, slice_sizes
 from jupyter_sky.clouds.launches.rest_provider import read_mark, write_mark
@@ -130,7 +130,7 @@ _REMOVE_FILES = f'cd "$HOME/{FOLDER}" && rm -rf -- "$@"'
 _READ_LOG = f'tail -n 40 "$HOME/{FOLDER}/$1.log" 2>/dev/null; true'
 
 
-class Slurm(SlurmFacts, Provider):
+class Slurm(Provider):
     """A Slurm cluster as a cloud; an ID is the number of a job and the rank of its node.
 
     Examples
@@ -139,6 +139,18 @@ class Slurm(SlurmFacts, Provider):
     >>> Slurm.explain_refusal(waits).cause
     'quota'
     """
+
+    name, title, note = "slurm", "Slurm", "nodes of your Slurm"
+    account = N_("a login on a cluster with Slurm 20.11 or later")
+    permissions = N_("to submit jobs to a partition")
+    launchable = on_premises = has_live_offers = True
+    settings: ClassVar = {
+        "login": "Login node, as user@host or by its name in hosts.toml; without one, this machine "
+        "where it has sbatch.",
+        "options": "Further options of sbatch, such as --account=physics --qos=normal.",
+        "price": "USD/h of a node, and by partition, such as '0.1, gpu=2.5'; else nodes are free.",
+        "queue": "Time that a job may wait for nodes before another place is asked; 10m.",
+    }
 
     login, power_off = LOGIN_FIX, 'scancel "$SLURM_JOB_ID"'
     errors, refinements = ERRORS, REFINEMENTS
@@ -412,7 +424,7 @@ def node_offers(shape: NodeShape, prices: Mapping[str, float]) -> Iterator[Offer
                 continue
             share = max(cpus / shape.cpus, memory / gib, count / total if gpu else 0)
             yield Offer(
-                SlurmFacts.name,
+                Slurm.name,
                 shape.partition,
                 slice_name(cpus, memory, shape.gpu, count if gpu else 0),
                 cpus,

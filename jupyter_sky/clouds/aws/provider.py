@@ -1,7 +1,7 @@
 """Amazon Web Services: EC2 machines by boto3.
 
-One request makes all machines of an order, in one zone, or none. Around them stands a security
-group of the order in the default VPC, nothing else. What AWS charges for ends with the machine: it
+One call makes all machines of a request, in one zone, or none. Around them is a security group
+of the request in the default VPC, nothing else. All that AWS charges for ends with the machine: it
 terminates when it is powered off, and its disk goes with it.
 """
 
@@ -10,21 +10,22 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from threading import Event
 from typing import Any
 
-from jupyter_sky.base.clouds.facts import AwsFacts
 from jupyter_sky.base.errors import SkyNoCapacity, SkyUsageError
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.base.requests import accelerators
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.aws import network, schedules
 from jupyter_sky.clouds.aws.account import AwsAccount
 from jupyter_sky.clouds.aws.clients import AwsClients
+from jupyter_sky.clouds.aws.facts import AwsFacts
 from jupyter_sky.clouds.aws.network import error_code, make_filter
 from jupyter_sky.clouds.launches.catalog_provider import CatalogProvider
 from jupyter_sky.clouds.provider.naming import group_ids, split_id, tagged_machine
@@ -102,25 +103,23 @@ class Aws(AwsFacts, AwsAccount, CatalogProvider):
                 network.delete_security_group(ec2, group)
             raise
 
-    def _run_instances_arguments(
-        self, order: LaunchRequest, config: MachineConfig
-    ) -> dict[str, Any]:
+    def _run_instances_arguments(self, request: LaunchRequest, config: MachineConfig) -> JsonObject:
         """Return the arguments of RunInstances, but for the security group."""
-        offer, nodes = order.offer, order.resources.nodes
-        # drivers are for those who have asked for what they drive
-        image = self._find_image(offer if order.resources.gpu else replace(offer, gpu=None))
+        offer, nodes = request.offer, request.resources.nodes
+        # drivers only where the request has GPUs
+        image = self._find_image(offer if request.resources.gpu else replace(offer, gpu=None))
         size = max(math.ceil(config.disk), image.gib)
         disk = {"VolumeSize": size, "VolumeType": "gp3", "DeleteOnTermination": True}
         disk |= {"Encrypted": True}
-        tags = network.format_tags(config.tags, Name=f"jupyter-sky {order.cluster}")
+        tags = network.format_tags(config.tags, Name=f"jupyter-sky {request.cluster}")
         tagged = (*_TAGGED_RESOURCES, "spot-instances-request") if offer.spot else _TAGGED_RESOURCES
         where = (offer.region, offer.zone, offer.instance_type, offer.spot)
-        request = {
+        arguments = {
             "ImageId": image.id,
             "InstanceType": offer.instance_type,
             "MinCount": nodes,
             "MaxCount": nodes,
-            "ClientToken": schedules.client_token(order.token, *where),
+            "ClientToken": schedules.client_token(request.token, *where),
             "UserData": config.user_data,
             "InstanceInitiatedShutdownBehavior": "terminate",
             # a machine that AWS starts again elsewhere has lost its cluster, and would be billed
@@ -130,11 +129,11 @@ class Aws(AwsFacts, AwsAccount, CatalogProvider):
             "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in tagged],
         }
         if offer.zone:
-            request["Placement"] = {"AvailabilityZone": offer.zone}
+            arguments["Placement"] = {"AvailabilityZone": offer.zone}
         if offer.spot:
             terms = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
-            request["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": terms}
-        return request
+            arguments["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": terms}
+        return arguments
 
     def _find_image(self, offer: Offer) -> MachineImage:
         """Return the image for an offer; it is looked up anew after a while."""
@@ -146,10 +145,10 @@ class Aws(AwsFacts, AwsAccount, CatalogProvider):
         return image
 
     def _run_instances(
-        self, order: LaunchRequest, arguments: dict[str, Any], stop: Event
+        self, request: LaunchRequest, arguments: JsonObject, stop: Event
     ) -> list[Machine]:
-        """Send RunInstances; the first machines of an order are its only ones."""
-        region, zone = order.offer.region, order.offer.zone
+        """Send RunInstances; the first machines of a request are its only ones."""
+        region, zone = request.offer.region, request.offer.zone
         ec2 = self._client("ec2", region, once=True)
         pause(stop, 0.0)
         for delay in _CONSISTENCY_DELAYS:
@@ -160,8 +159,8 @@ class Aws(AwsFacts, AwsAccount, CatalogProvider):
             except ec2.exceptions.ClientError as error:
                 if error_code(error) == "IdempotentParameterMismatch":
                     # sent before with another lease or image, and carried out
-                    found = self.machines(token=order.token, regions=[region])
-                    if len(found) == order.resources.nodes:
+                    found = self.machines(token=request.token, regions=[region])
+                    if len(found) == request.resources.nodes:
                         return found
                 elif error_code(error) == "MissingInput" and zone:
                     network.ensure_default_subnet(ec2, zone)
@@ -173,18 +172,18 @@ class Aws(AwsFacts, AwsAccount, CatalogProvider):
         raise AssertionError
 
     def _schedule_termination(
-        self, order: LaunchRequest, config: MachineConfig, ids: Sequence[str]
+        self, request: LaunchRequest, config: MachineConfig, ids: Sequence[str]
     ) -> None:
         """Let EventBridge terminate the machines at the end of their lease."""
         action = {"InstanceIds": [each.split("/")[1] for each in ids]}
-        schedules.schedule_end(self._access, order, config, "ec2:terminateInstances", action)
+        schedules.schedule_end(self._access, request, config, "ec2:terminateInstances", action)
 
     # -- afterwards --------------------------------------------------------------------------
 
     def machines(
         self, *, owner: str = "", token: str = "", regions: Collection[str] | None = None
     ) -> list[Machine]:
-        """List machines that have not ended, of an owner or an order, in all regions or some."""
+        """List machines that have not ended, of an owner or a request, in all regions or some."""
         wanted = [
             make_filter("instance-state-name", *_BILLED_STATES),
             *network.owner_filters(owner, token),
@@ -203,7 +202,7 @@ class Aws(AwsFacts, AwsAccount, CatalogProvider):
         return found
 
     def list_ended(self, token: str, region: str, sent: float) -> list[Machine] | None:
-        """List the ended machines of an order; EC2 forgets them about an hour after their end."""
+        """List the ended machines of a request; EC2 forgets them about an hour after their end."""
         seen = self._describe_instances(region, network.owner_filters(token=token))
         found = [machine for machine in seen if machine.state == "ended"]
         return found if found or time.time() - sent < HISTORY_SECONDS else None
@@ -251,9 +250,7 @@ class Aws(AwsFacts, AwsAccount, CatalogProvider):
             answer = ec2.get_console_output(InstanceId=name)  # an old type: minutes late
         return answer.get("Output", "")
 
-    def _describe_instances(
-        self, region: str, wanted: Sequence[Mapping[str, Any]]
-    ) -> list[Machine]:
+    def _describe_instances(self, region: str, wanted: Sequence[JsonMapping]) -> list[Machine]:
         pages = self._client("ec2", region).get_paginator("describe_instances")
         return [
             parse_machine(region, instance)
@@ -274,7 +271,7 @@ class Aws(AwsFacts, AwsAccount, CatalogProvider):
         return gone
 
 
-def parse_machine(region: str, instance: Mapping[str, Any]) -> Machine:
+def parse_machine(region: str, instance: JsonMapping) -> Machine:
     """Return a machine as EC2 describes it."""
     words, why = network.parse_tags(instance), instance.get("StateReason", {})
     state = _STATES.get(instance["State"]["Name"], "running")
@@ -360,7 +357,7 @@ def select_source(arch: str, gpu: str | None = None) -> ImageSource:
             found = accelerators.accelerator(gpu)
             vendor, cuda = found.vendor, float(found.cuda or 0)
         except SkyUsageError:
-            pass  # an own offer may name what nobody knows; then without drivers
+            pass  # an own offer may name what nobody knows; then without providers
     if vendor == "NVIDIA":
         kind, release = "base-oss-nvidia-driver-gpu", "24.04"
         name = f"Deep Learning {'ARM64 ' * (arch == 'arm64')}Base OSS Nvidia Driver GPU AMI"
