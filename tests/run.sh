@@ -126,7 +126,8 @@ pyright=$!
 stage "ruff check" ruff check .
 stage "ruff format" ruff format --check .
 stage "codespell" codespell
-stage "import floors" lint-imports --no-cache
+stage "imports go down" lint-imports --no-cache
+stage "counts of the source" python tests/benchmarks/limits.py
 stage "labextension" labextension
 stage "texts for users" python -m tests.translation.check
 stage "azurite" azurite

@@ -190,7 +190,7 @@ def _has_docker_host() -> bool:
     return named or any(os.path.exists(os.path.expanduser(path)) for path in _SOCKETS)
 
 
-# -- Containers on this machine by podman or Docker: real ones, of the image that was -------------
+# -- Containers on this machine by podman or Docker: real ones, of the image that -----------------
 
 REGION = "this-machine"
 NETWORK = "jupyter-sky"

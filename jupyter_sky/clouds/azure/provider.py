@@ -277,7 +277,7 @@ def _delete_group(account: AzureClients, group: str) -> None:
             raise
 
 
-# -- Machines of one request, created in its resource group with network and firewall --------------
+# -- Machines of one request, created in its resource group with network and ----------------------
 
 
 class ProvisioningFailed(Exception):

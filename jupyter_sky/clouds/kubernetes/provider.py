@@ -158,7 +158,7 @@ def _container(status: JsonMapping) -> JsonMapping:
     return next(iter(status.get("containerStatuses") or ()), {})
 
 
-# -- Pods of Kubernetes: each is a machine, reached by the exec channel of its cluste -------------
+# -- Pods of Kubernetes: each is a machine, reached by the exec channel of its --------------------
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

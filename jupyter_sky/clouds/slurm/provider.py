@@ -114,7 +114,7 @@ REFINEMENTS = (
 )
 
 
-# -- Slurm: nodes of a cluster that ``sbatch`` gives, from this machine or from a log -------------
+# -- Slurm: nodes of a cluster that ``sbatch`` gives, from this machine or from a -----------------
 
 FOLDER = ".cache/jupyter_sky/slurm"
 """Files of jobs below the user's home: a log each, and a folder for each of its nodes."""

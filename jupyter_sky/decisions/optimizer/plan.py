@@ -203,7 +203,7 @@ class PlanComparison:
     where: str = ""
 
 
-# -- Plans: offers for tasks, transfers and totals, with questions to them and their  -------------
+# -- Plans: offers for tasks, transfers and totals, with questions to them and their --------------
 
 FORMAT = "jupyter-sky-plan/1"
 

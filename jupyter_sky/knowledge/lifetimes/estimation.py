@@ -141,7 +141,7 @@ class KaplanMeier(Model):
         return np.append(self.ages, self.cap)[index]
 
 
-# -- Fitting lifetime models: maximum likelihood, the paper's least squares, bootstra -------------
+# -- Fitting lifetime models: maximum likelihood, the paper's least squares, ----------------------
 
 _Fitted = TypeVar("_Fitted")
 MIN_HOURS = 1e-9

@@ -138,7 +138,7 @@ def package_of(file: str) -> str:
         return ""
 
 
-# -- Packages that a machine needs so that modules can be imported there as they are  -------------
+# -- Packages that a machine needs so that modules can be imported there as they are --------------
 
 MAX_LOOKUPS = 8
 """Most concurrent lookups in indexes of this machine."""

@@ -315,7 +315,7 @@ def _bridged_channel(path: Path) -> ChannelBuilder:
     return BridgedChannel()
 
 
-# -- Connection to a session that takes bytes in WebSocket messages, as Dataproc's do -------------
+# -- Connection to a session that takes bytes in WebSocket messages, as Dataproc's ----------------
 #
 # gRPC connects to a socket in a folder of this user alone; what it sends goes on as hexadecimal
 # text.

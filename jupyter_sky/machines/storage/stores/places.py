@@ -85,7 +85,7 @@ def catalog_location(place: str) -> str:
     return place if is_priced(place) and place != R2 else INTERNET
 
 
-# -- Prices of transfers: from bytes, requests and places to USD, each with its basis -------------
+# -- Prices of transfers: from bytes, requests and places to USD, each with its -------------------
 
 _SURENESS = ("listed", "assumed", "estimate", "not known")
 

@@ -407,7 +407,7 @@ def _end_of_token(token: str) -> float:
     return datetime.fromisoformat(ends).timestamp() if ends else float("inf")
 
 
-# -- Endpoints of stores that are not at their cloud's own address, ``Sky.endpoints`` -------------
+# -- Endpoints of stores that are not at their cloud's own address, -------------------------------
 
 
 def with_endpoint(uri: StorageUri, endpoints: Mapping[str, str]) -> StorageUri:

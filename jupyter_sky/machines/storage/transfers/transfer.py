@@ -122,7 +122,7 @@ class TransferResult:
     progress: Progress
 
 
-# -- Transfer of objects between stores: parallel, checked, resumable by part, publis -------------
+# -- Transfer of objects between stores: parallel, checked, resumable by part, --------------------
 
 __all__ = ["Transfer", "TransferItem", "TransferOptions", "TransferResult"]
 
