@@ -9,7 +9,6 @@ import pytest
 
 from jupyter_sky.base.errors import SkyVersionError
 from jupyter_sky.base.messages import Buffers, Message, Receiver, Request, handles
-from jupyter_sky.execution.functions.node.call_process import CallProcess
 from jupyter_sky.execution.functions.node.messages import Feed, Ready, process_report
 from jupyter_sky.machines.engines.controller.controller import ClusterController
 from jupyter_sky.machines.engines.node.namespace import EngineNamespace
@@ -31,6 +30,12 @@ class Answerer(Receiver):
     @handles(Ask)
     def _answer(self, request: Ask, more: str) -> Reply:
         return Reply(request.name * request.times + more, (b"data",))
+
+
+class Tally(Receiver):
+    @handles(Feed)
+    def _feed(self, command: Feed) -> list[object]:
+        return [*command.items]
 
 
 def test_defaults_are_left_out_and_unknown_fields_ignored() -> None:
@@ -60,5 +65,6 @@ def test_unknown_message_gives_one_clear_error() -> None:
 def test_tuples_are_those_of_the_version_before() -> None:
     assert Feed("b", 1, 0, []).to_tuple() == ("feed", "b", 1, 0, [])
     assert Ready().to_tuple() == ("ready",) and process_report(("ready",)) == Ready()
-    order = pickle.loads(pickle.dumps(("feed", 1, 0, [])))
-    assert CallProcess.from_tuple(order).op == "feed"
+    assert Tally().handle_tuple(pickle.loads(pickle.dumps(("feed", "b", 1, 0, [2])))) == [2]
+    with pytest.raises(SkyVersionError, match="Tally does not know the message 'never'"):
+        Tally().handle_tuple(("never", 1))

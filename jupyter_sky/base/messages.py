@@ -105,7 +105,11 @@ class Message:
 
     def to_tuple(self) -> tuple[Any, ...]:
         """Return name and fields, for a pickle."""
-        return (self.op, *_layout(type(self)).values(self))
+        try:
+            return _GETTERS[type(self)](self)
+        except KeyError:  # not earlier: the fields are known once the dataclass has been made
+            getter = _GETTERS[type(self)] = _tuple_getter(type(self))
+            return getter(self)
 
 
 class Request(Message, Generic[ReplyT]):
@@ -131,21 +135,22 @@ class Request(Message, Generic[ReplyT]):
 class _Layout:
     """Fields of a message class: names with defaults, and whether it has buffers."""
 
-    __slots__ = ("defaults", "has_buffers", "values")
+    __slots__ = ("defaults", "has_buffers")
 
     def __init__(self, kind: type[Message]) -> None:
         found: Iterable[Any] = fields(kind)  # type: ignore[arg-type]
-        names = [each.name for each in found]
         self.defaults = tuple((f.name, f.default) for f in found if f.name != "buffers")
-        self.has_buffers = "buffers" in names
-        self.values = _getter(names)
+        self.has_buffers = any(f.name == "buffers" for f in found)
 
 
-def _getter(names: list[str]) -> Callable[[Message], tuple[Any, ...]]:
-    """Return a function that returns attributes as a tuple."""
-    if len(names) > 1:
-        return attrgetter(*names)
-    return lambda message: tuple(getattr(message, name) for name in names)
+_GETTERS: dict[type[Message], Callable[[Message], tuple[Any, ...]]] = {}
+
+
+def _tuple_getter(kind: type[Message]) -> Callable[[Message], tuple[Any, ...]]:
+    """Return a function that returns name and fields of a message."""
+    found: Iterable[Any] = fields(kind)  # type: ignore[arg-type]
+    names = [each.name for each in found]
+    return attrgetter("op", *names) if names else lambda message: (message.op,)
 
 
 _LAYOUTS: dict[type[Message], _Layout] = {}
@@ -182,7 +187,7 @@ def handles(
 class Receiver:
     """Base of classes that handle messages by methods registered with `handles`."""
 
-    _kinds: ClassVar[Mapping[str, type[Message]]] = {}
+    _by_op: ClassVar[Mapping[str, tuple[type[Message], Callable[..., Any]]]] = {}
     _handlers: ClassVar[Mapping[type[Message], Callable[..., Any]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -193,43 +198,37 @@ class Receiver:
             if (kind := getattr(method, _HANDLED, None)) is not None
         }
         cls._handlers = {**cls._handlers, **found}
-        cls._kinds = {kind.op: kind for kind in cls._handlers}
-
-    @classmethod
-    def kind(cls, op: str) -> type[Message]:
-        """Return the class of a message by its name on the wire.
-
-        Raises
-        ------
-        SkyVersionError
-            No method handles it.
-        """
-        found = cls._kinds.get(op)
-        if found is None:
-            raise SkyVersionError(
-                _("{receiver} does not know the message {op!r}").format(
-                    receiver=cls.__name__, op=op
-                ),
-                hint=_("its sender runs another version of jupyter_sky: use the same on both"),
-            )
-        return found
+        cls._by_op = {kind.op: (kind, method) for kind, method in cls._handlers.items()}
 
     @classmethod
     def decode(
         cls, content: Mapping[str, Any], buffers: Buffers = (), op_key: str = "op"
     ) -> Message:
         """Return the message of a JSON form."""
-        return cls.kind(str(content.get(op_key))).decode(content, buffers)
+        op = content.get(op_key)
+        found = cls._by_op.get(str(op))
+        if found is None:
+            raise _unknown(cls, op)
+        return found[0].decode(content, buffers)
 
-    @classmethod
-    def from_tuple(cls, values: Sequence[Any]) -> Message:
-        """Return the message of a tuple, as of `Message.to_tuple`."""
-        return cls.kind(values[0])(*values[1:])
+    def handle_tuple(self, values: Sequence[Any], *context: Any) -> Any:
+        """Dispatch the message of a tuple, as of `Message.to_tuple`."""
+        found = self._by_op.get(values[0])
+        if found is None:
+            raise _unknown(type(self), values[0])
+        kind, handler = found
+        return handler(self, kind(*values[1:]), *context)
 
     def dispatch(self, message: Message, *context: Any) -> Any:
         """Call the method that handles a message; `context` are further arguments."""
         handler = self._handlers.get(type(message))
         if handler is None:
-            self.kind(message.op or type(message).__name__)
-            raise AssertionError
+            raise _unknown(type(self), message.op or type(message).__name__)
         return handler(self, message, *context)
+
+
+def _unknown(receiver: type[Receiver], op: object) -> SkyVersionError:
+    return SkyVersionError(
+        _("{receiver} does not know the message {op!r}").format(receiver=receiver.__name__, op=op),
+        hint=_("its sender runs another version of jupyter_sky: use the same on both"),
+    )

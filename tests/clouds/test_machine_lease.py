@@ -272,6 +272,7 @@ def test_relay_of_notices_is_kept_running(script: Script) -> None:
     (relay,) = relays()
     relay.kill()
     until(lambda: path.exists() and path.read_text() != first)
+    until(relays)
     (relay,) = relays()
     script.kill()
     relay.wait(WAIT)  # another one comes with the script

@@ -573,7 +573,7 @@ class ResultHandler(Receiver):
     def _process(self, batch: SentBatch, reports: list[tuple]) -> None:
         for values in reports:
             try:
-                self.dispatch(self.from_tuple(values), batch)
+                self.handle_tuple(values, batch)
             except Exception:  # one result must not hold up the others
                 _log.exception("a report of a node could not be processed")
         if batch.is_final and not batch.held_results:

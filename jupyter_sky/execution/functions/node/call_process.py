@@ -113,7 +113,7 @@ class CallProcess(Receiver):
     def _listen(self) -> None:
         try:
             while True:
-                self.dispatch(self.from_tuple(self.pipe.recv()))
+                self.handle_tuple(self.pipe.recv())
         except (EOFError, OSError):
             os._exit(0)
 

@@ -116,7 +116,7 @@ class NodeWorker(EngineExtension, Receiver):
     def handle_commands(self, ident: Identity, message: JupyterMessage) -> None:
         """Handle the commands of a message."""
         for values in unwrap(message["buffers"]):
-            self.dispatch(self.from_tuple(values), ident, message)
+            self.handle_tuple(values, ident, message)
 
     @handles(OpenPool)
     def _open_pool(self, command: OpenPool, ident: Identity, message: JupyterMessage) -> None:
@@ -419,21 +419,21 @@ class CallBatch:
 
     def emit(self, report: Report) -> None:
         """Queue a report of a call, from its thread."""
-        ends = isinstance(report, FinalReport)
+        final = report if isinstance(report, FinalReport) else None
         due = (
-            not ends
+            final is None
             or self.open_count <= self.slots
             or time.monotonic() - self._sent > GATHER_SECONDS
         )
-        if ends and (due or not self._is_plain):
+        if final is not None and (due or not self._is_plain):
             sys.stdout.flush()
             sys.stderr.flush()
         with self._lock:
-            if isinstance(report, FinalReport):
-                if self.calls.pop(report.key, None) is None:  # it was given up
+            if final is not None:
+                if self.calls.pop(final.key, None) is None:  # it was given up
                     return
                 self.open_count -= 1
-            if isinstance(report, PlainResult):
+            if final is not None and isinstance(report, PlainResult):
                 self._keys.append(report.key)
                 self._values.append(report.value)
                 self._seconds.append(report.seconds)
