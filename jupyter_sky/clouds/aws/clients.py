@@ -9,9 +9,12 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jupyter_sky.clouds.provider.classification import ProviderError
+
+if TYPE_CHECKING:
+    from botocore.client import BaseClient
 
 DEFAULT_REGION = "us-east-1"
 """The region that is asked about the others, where none is configured."""
@@ -57,9 +60,9 @@ class AwsClients:
         self._lock = threading.Lock()
         self._fingerprint: object = None
         self._session: Any = None
-        self._clients: dict[tuple[str, str, bool], Any] = {}
+        self._clients: dict[tuple[str, str, bool], BaseClient] = {}
 
-    def client(self, service: str, region: str, *, once: bool = False) -> Any:
+    def client(self, service: str, region: str, *, once: bool = False) -> BaseClient:
         """Return a client.
 
         Parameters

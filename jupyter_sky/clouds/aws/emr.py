@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from threading import Event
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from jupyter_sky.base.clouds.cloud_facts import parse_release
 from jupyter_sky.base.json_types import JsonMapping, JsonObject
@@ -41,6 +41,9 @@ from jupyter_sky.clouds.provider.naming import (
 )
 from jupyter_sky.clouds.provider.parallel_requests import pause
 from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig, MachineState
+
+if TYPE_CHECKING:
+    from botocore.client import BaseClient
 
 NAME_PREFIX = "jupyter-sky-"
 RUNNING_STATES = ("RUNNING", "WAITING")
@@ -146,7 +149,7 @@ class Emr(EmrFacts, AwsAccount, SessionProvider):
             answer["AuthTokenExpirationTime"].timestamp(),
         )
 
-    def _session(self, client: Any, cluster: JsonMapping) -> JsonMapping:
+    def _session(self, client: BaseClient, cluster: JsonMapping) -> JsonMapping:
         """Return the session of a cluster that takes some; the same token makes it once."""
         tags = _tags(cluster)
         started = client.start_session(
@@ -173,7 +176,7 @@ class Emr(EmrFacts, AwsAccount, SessionProvider):
         return self._access.call_regions(ask, _regions() if regions is None else regions)
 
     def _clusters(
-        self, client: Any, wanted: Mapping[str, str], since: float = 0.0
+        self, client: BaseClient, wanted: Mapping[str, str], since: float = 0.0
     ) -> list[JsonObject]:
         """Return the clusters of this package that cost and have some tags."""
         asked: JsonObject = {"ClusterStates": list(BILLED_STATES)}
@@ -219,7 +222,7 @@ class Emr(EmrFacts, AwsAccount, SessionProvider):
             reason=reason if state == "ended" else "",
         )
 
-    def _ended_session(self, client: Any, cluster: str) -> JsonMapping | None:
+    def _ended_session(self, client: BaseClient, cluster: str) -> JsonMapping | None:
         """Return the session of a cluster if it has ended, and none else is there."""
         sessions = client.list_sessions(ClusterId=cluster)["Sessions"]
         if not sessions or any(each["State"] in LIVE_STATES for each in sessions):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from threading import Event
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.base.requests.offers import Offer
@@ -36,6 +36,9 @@ from jupyter_sky.clouds.provider.classification import ErrorTable, ProviderError
 from jupyter_sky.clouds.provider.naming import CLUSTER, OWNER, TOKEN, fit_name, tagged_machine
 from jupyter_sky.clouds.provider.parallel_requests import pause
 from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig
+
+if TYPE_CHECKING:
+    from botocore.client import BaseClient
 
 ROLE = "jupyter-sky-emr-serverless"
 """Name of the role that sessions run with, unless the settings name another."""
@@ -138,7 +141,7 @@ class EmrServerless(EmrServerlessFacts, AwsAccount, SessionProvider):
         account = self._access.client("sts", region).get_caller_identity()["Account"]
         return f"arn:{self._access.partition(region)}:iam::{account}:role/{ROLE}"
 
-    def _session(self, id: str) -> tuple[Any, str, dict[str, str]]:
+    def _session(self, id: str) -> tuple[BaseClient, str, dict[str, str]]:
         """Return the client and the region of a session, and the arguments that name it."""
         region, application, session = id.split("/")
         client = self._access.client("emr-serverless", region)
@@ -176,7 +179,7 @@ class EmrServerless(EmrServerlessFacts, AwsAccount, SessionProvider):
 
         return self._access.call_regions(ask, _regions() if regions is None else regions)
 
-    def _applications(self, client: Any, wanted: Mapping[str, str]) -> list[JsonObject]:
+    def _applications(self, client: BaseClient, wanted: Mapping[str, str]) -> list[JsonObject]:
         """Return the applications of this package that have some tags."""
         pages = client.get_paginator("list_applications").paginate()
         found = [
@@ -191,7 +194,7 @@ class EmrServerless(EmrServerlessFacts, AwsAccount, SessionProvider):
             if all(each.get("tags", {}).get(key) == text for key, text in wanted.items() if text)
         ]
 
-    def _sessions(self, client: Any, region: str, application: JsonMapping) -> list[Machine]:
+    def _sessions(self, client: BaseClient, region: str, application: JsonMapping) -> list[Machine]:
         listed = client.get_paginator("list_sessions")
         pages = listed.paginate(applicationId=application["applicationId"])
         return [
@@ -242,7 +245,7 @@ class EmrServerless(EmrServerlessFacts, AwsAccount, SessionProvider):
                 client.terminate_session(**names)
             self._remove(client, names["applicationId"])
 
-    def _remove(self, client: Any, application: str) -> bool:
+    def _remove(self, client: BaseClient, application: str) -> bool:
         """Stop and delete an application; return whether it is gone."""
         deadline = time.monotonic() + REMOVE_SECONDS
         while time.monotonic() < deadline:
@@ -344,7 +347,7 @@ def worker_properties(offer: Offer, nodes: int) -> dict[str, str]:
     }
 
 
-def _application_state(client: Any, application: str) -> str:
+def _application_state(client: BaseClient, application: str) -> str:
     try:
         return client.get_application(applicationId=application)["application"]["state"]
     except client.exceptions.ClientError as error:

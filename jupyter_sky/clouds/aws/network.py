@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.clouds.provider.naming import OWNER, TOKEN
 from jupyter_sky.clouds.provider.values import LaunchRequest, MachineConfig
+
+if TYPE_CHECKING:
+    from botocore.client import BaseClient
 
 CREATED_TAG = "jupyter-sky-made"
 """Tag of a security group: unix seconds at which it was made; AWS does not note it."""
@@ -20,7 +23,7 @@ UnusedResource = tuple[str, str, str]
 """Kind and ID of what is deleted, and the token of its request."""
 
 
-def ensure_security_group(ec2: Any, request: LaunchRequest, config: MachineConfig) -> str:
+def ensure_security_group(ec2: BaseClient, request: LaunchRequest, config: MachineConfig) -> str:
     """Make the security group of a request, or find it; return its id."""
     from botocore.exceptions import ClientError
 
@@ -48,19 +51,19 @@ def ensure_security_group(ec2: Any, request: LaunchRequest, config: MachineConfi
     return id
 
 
-def delete_security_group(ec2: Any, group: str) -> bool:
+def delete_security_group(ec2: BaseClient, group: str) -> bool:
     """Delete a security group; False if it is gone, or a machine that is ending still has it."""
     return _try_delete(ec2.delete_security_group, GroupId=group)
 
 
-def ensure_default_subnet(ec2: Any, zone: str) -> None:
+def ensure_default_subnet(ec2: BaseClient, zone: str) -> None:
     """Make the default subnet of a zone again, where it was deleted."""
     there = "DefaultSubnetAlreadyExistsInAvailabilityZone"
     _ignore_code(there, ec2.create_default_subnet, AvailabilityZone=zone)
 
 
 def delete_unused(
-    ec2: Any, owner: str, alive: Collection[str], ended: Collection[str]
+    ec2: BaseClient, owner: str, alive: Collection[str], ended: Collection[str]
 ) -> Iterator[UnusedResource]:
     """Delete disks, interfaces and groups that no machine uses; yield them.
 

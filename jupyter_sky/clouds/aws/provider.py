@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from threading import Event
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jupyter_sky.base.errors import SkyNoCapacity, SkyUsageError
 from jupyter_sky.base.json_types import JsonMapping, JsonObject
@@ -32,6 +32,9 @@ from jupyter_sky.clouds.provider.naming import group_ids, split_id, tagged_machi
 from jupyter_sky.clouds.provider.parallel_requests import StopRequested, pause
 from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineConfig, MachineState
 from jupyter_sky.knowledge.tracker.quotas import AccountQuota
+
+if TYPE_CHECKING:
+    from botocore.client import BaseClient
 
 HISTORY_SECONDS = 3000.0
 """EC2 surely knows every machine, also ended ones, for so long after its launch."""
@@ -377,7 +380,7 @@ def select_source(arch: str, gpu: str | None = None) -> ImageSource:
     )
 
 
-def find_image(client: Callable[[str, str], Any], offer: Offer) -> MachineImage:
+def find_image(client: Callable[[str, str], BaseClient], offer: Offer) -> MachineImage:
     """Look the image of an offer up in its region.
 
     Parameters
@@ -410,7 +413,7 @@ def find_image(client: Callable[[str, str], Any], offer: Offer) -> MachineImage:
     return MachineImage(image["ImageId"], root, max(sizes, default=0))
 
 
-def _latest(ssm: Any, parameter: str) -> str:
+def _latest(ssm: BaseClient, parameter: str) -> str:
     """Return the ID that a public parameter holds; empty where it is not to be had."""
     from botocore.exceptions import ClientError
 
@@ -422,7 +425,7 @@ def _latest(ssm: Any, parameter: str) -> str:
         raise
 
 
-def _arch(ec2: Any, instance_type: str) -> str:
+def _arch(ec2: BaseClient, instance_type: str) -> str:
     """Return the architecture of a type, where the offer does not say it."""
     types = ec2.describe_instance_types(InstanceTypes=[instance_type])["InstanceTypes"]
     return "arm64" if "arm64" in types[0]["ProcessorInfo"]["SupportedArchitectures"] else "x86_64"

@@ -7,11 +7,16 @@ import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.base.errors import SkyPermission
 from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.translation import _
+
+if TYPE_CHECKING:
+    from azure.core import PipelineClient
+    from azure.identity import DefaultAzureCredential
+    from azure.mgmt.resource.resources import ResourceManagementClient
 
 PUBLIC_CLOUD = "https://management.azure.com"
 VARIABLES = (
@@ -62,11 +67,11 @@ class AzureClients:
     key: tuple[str | None, ...]
     manager: str
     subscription: str
-    http: Any
+    http: PipelineClient
     """A pipeline with our credentials, for what the clients have no method for."""
     compute: Any
     network: Any
-    resource: Any
+    resource: ResourceManagementClient
 
     def identify(self) -> str:
         """Ask for the subscription; return which it is."""
@@ -97,7 +102,9 @@ def connect(key: tuple[str | None, ...]) -> AzureClients:
 
     manager = os.environ.get("AZURE_RESOURCE_MANAGER_URL", PUBLIC_CLOUD).rstrip("/")
     credential, scope = make_credential(), f"{manager}/.default"
-    plain: Any = PipelineClient(manager, policies=[BearerTokenCredentialPolicy(credential, scope)])
+    plain: PipelineClient = PipelineClient(
+        manager, policies=[BearerTokenCredentialPolicy(credential, scope)]
+    )
     subscription = _select_subscription(plain, manager)
     options: dict[str, Any] = {"base_url": manager, "credential_scopes": [scope], **_HTTP_OPTIONS}
     return AzureClients(
@@ -111,7 +118,7 @@ def connect(key: tuple[str | None, ...]) -> AzureClients:
     )
 
 
-def make_credential() -> Any:
+def make_credential() -> DefaultAzureCredential:
     """Return what azure-identity finds: a service principal, an identity or a login."""
     from azure.identity import DefaultAzureCredential
 
@@ -132,7 +139,7 @@ def make_credential() -> Any:
     return DefaultAzureCredential(**options)
 
 
-def _select_subscription(plain: Any, manager: str) -> str:
+def _select_subscription(plain: PipelineClient, manager: str) -> str:
     """Return the subscription that is set, that ``az`` uses, or the only one that we see."""
     if given := os.environ.get("AZURE_SUBSCRIPTION_ID"):
         return given
@@ -163,7 +170,7 @@ def _cli_subscriptions() -> list[JsonObject]:
         return []
 
 
-def _get(plain: Any, url: str) -> JsonObject:
+def _get(plain: PipelineClient, url: str) -> JsonObject:
     from azure.core.exceptions import ClientAuthenticationError, DecodeError, HttpResponseError
     from azure.core.rest import HttpRequest
 

@@ -21,6 +21,7 @@ from jupyter_sky.clouds.gcp.errors import has_code, is_transient, no_project_err
 from jupyter_sky.clouds.provider.parallel_requests import pause
 
 if TYPE_CHECKING:
+    from google.auth.credentials import Credentials
     from google.cloud import compute_v1
 
 Answer = TypeVar("Answer")
@@ -82,7 +83,7 @@ def _connect(path: str, changed: int, project: str, endpoint: str) -> GcpClients
     return GcpClients(credentials, project or str(found), host)
 
 
-def _with_token_session(credentials: Any) -> Any:
+def _with_token_session(credentials: Credentials) -> Credentials:
     """Return credentials that get their tokens from others, and ask for nothing else."""
     from google.auth.credentials import Credentials
 
@@ -245,7 +246,7 @@ class GcpClients:
                 yield scope.removeprefix("zones/"), each
 
     def await_operations(
-        self, operations: Sequence[Any], stop: threading.Event, zone: str = ""
+        self, operations: Sequence[compute_v1.Operation], stop: threading.Event, zone: str = ""
     ) -> None:
         """Wait until operations are done, of a zone or global ones.
 
@@ -280,7 +281,7 @@ class GcpClients:
                 if missed > MAX_FAILED_POLLS or not is_transient(error):
                     raise
 
-    def retry_until_ready(self, request: Callable[[], Any], stop: threading.Event) -> Any:
+    def retry_until_ready(self, request: Callable[[], Answer], stop: threading.Event) -> Answer:
         """Send a request again while what it needs is not ready yet."""
         until = time.monotonic() + OPERATION_SECONDS
         while True:

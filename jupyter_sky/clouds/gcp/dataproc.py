@@ -47,7 +47,7 @@ from jupyter_sky.clouds.provider.values import (
 )
 
 if TYPE_CHECKING:
-    from google.cloud.dataproc_v1 import SessionControllerClient
+    from google.cloud.dataproc_v1 import Session, SessionControllerClient
 
 ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_DATAPROC"
 CONNECT_SERVER = "Spark Connect Server"
@@ -169,7 +169,7 @@ class DataprocServerless(DataprocServerlessFacts, GcpAccount, SessionProvider):
 
     def _list(
         self, access: GcpClients, wanted: Mapping[str, str], regions: Collection[str] | None
-    ) -> list[Any]:
+    ) -> list[Session]:
         """Return the sessions that have some tags, of all regions or some, asked side by side."""
         asked = sorted(_regions() if regions is None else regions)
         requests = [partial(_sessions, access, region, wanted) for region in asked]
@@ -288,7 +288,7 @@ def worker_properties(offer: Offer, nodes: int) -> dict[str, str]:
     }
 
 
-def end_reason(session: Any) -> str:
+def end_reason(session: Session) -> str:
     """Return ``idle`` or in words why a session has ended; empty while it goes on."""
     if session.state.name in LIVE_STATES:
         return ""
@@ -299,14 +299,14 @@ def _ttl(seconds: float) -> int:
     return math.ceil(min(max(seconds, SHORTEST_TTL), LONGEST_TTL))
 
 
-def _state(session: Any) -> MachineState:
+def _state(session: Session) -> MachineState:
     state = session.state.name
     if state == "CREATING":
         return "starting"
     return "running" if state in LIVE_STATES else "ended"
 
 
-def _tags(session: Any) -> dict[str, str]:
+def _tags(session: Session) -> dict[str, str]:
     """Return the tags that a session was created with; Google puts ``spark:`` before properties."""
     properties = session.runtime_config.properties.items()
     exact = {
@@ -335,7 +335,9 @@ def _age(session: Any) -> float:
     return time.time() - session.state_time.timestamp()
 
 
-def _sessions(access: GcpClients, region: str, wanted: Mapping[str, str], _: Event) -> list[Any]:
+def _sessions(
+    access: GcpClients, region: str, wanted: Mapping[str, str], _: Event
+) -> list[Session]:
     """Return the sessions of this package in a region that have some tags."""
     parts = [f'labels.{key} = "{format_label(text)}"' for key, text in wanted.items() if text]
     asked = {

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.clouds.provider.classification import (
     ErrorTable,
@@ -23,6 +23,9 @@ from jupyter_sky.clouds.provider.classification import (
     status_meaning,
 )
 from jupyter_sky.clouds.provider.protocol import TRANSIENT_CAUSES
+
+if TYPE_CHECKING:
+    from google.cloud.compute_v1 import Operation
 
 _LOGIN = "gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS to the file "
 _LOGIN += "of a service account's key"
@@ -235,7 +238,7 @@ def _is_token_response_error(error: BaseException) -> bool:
     return name.startswith(("google.oauth2", "google.auth"))
 
 
-def operation_error(operation: Any) -> ProviderError:
+def operation_error(operation: Operation) -> ProviderError:
     """Return the error of an operation that failed.
 
     Parameters

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.clouds.gcp import service_account
@@ -19,6 +19,9 @@ from jupyter_sky.clouds.provider.values import (
     MachineConfig,
     MachineState,
 )
+
+if TYPE_CHECKING:
+    from google.cloud.compute_v1 import Instance
 
 NETWORK = "jupyter-sky"
 UBUNTU_IMAGE = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-{}"
@@ -118,7 +121,7 @@ def ssh_rule_name(config: MachineConfig) -> str:
 
 def instance_body(
     request: LaunchRequest, config: MachineConfig, zone: str, rank: int, account: str = ""
-) -> Any:
+) -> Instance:
     """Return the machine of a rank, as Compute Engine takes it; with a service account or none."""
     import google.cloud.compute_v1 as compute_v1
 
@@ -182,18 +185,18 @@ def _metadata(config: MachineConfig) -> list[dict[str, str]]:
     return [{"key": key, "value": value} for key, value in values.items() if value]
 
 
-def read_tags(instance: Any) -> Mapping[str, str]:
+def read_tags(instance: Instance) -> Mapping[str, str]:
     """Return the tags that a machine was created with."""
     exact = {item.key: item.value for item in instance.metadata.items if item.key in TAGS}
     return {**dict(instance.labels), **exact}
 
 
-def is_stopped(instance: Any) -> bool:
+def is_stopped(instance: Instance) -> bool:
     """Whether a machine does not run and is not gone either."""
     return instance.status in _STOPPED_REASONS
 
 
-def parse_machine(instance: Any, zone: str) -> Machine:
+def parse_machine(instance: Instance, zone: str) -> Machine:
     """Return a machine as Compute Engine describes it.
 
     One that was powered off is said to have ended, though its disk is still there.

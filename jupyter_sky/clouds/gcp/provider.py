@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.json_types import JsonObject
@@ -33,7 +33,7 @@ from jupyter_sky.clouds.provider.values import LaunchRequest, Machine, MachineCo
 from jupyter_sky.knowledge.tracker.quotas import AccountQuota
 
 if TYPE_CHECKING:
-    from google.cloud.compute_v1 import Operation
+    from google.cloud.compute_v1 import Firewall, Instance, Operation
 
 PREEMPTED_OPERATION = "compute.instances.preempted"
 """Operations of this type tell of machines that were taken back and are gone."""
@@ -224,7 +224,7 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
 
     def _read(
         self, access: GcpClients, zone: str, names: Sequence[str]
-    ) -> list[tuple[Any, Machine]]:
+    ) -> list[tuple[Instance, Machine]]:
         found = []
         for begin in range(0, len(names), 20):  # an address has room for so many names
             asked = match_any("name", names[begin : begin + 20])
@@ -232,7 +232,7 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
             found += [(each, self._remember_machine(each, zone)) for each in listed]
         return found
 
-    def _remember_machine(self, instance: Any, zone: str) -> Machine:
+    def _remember_machine(self, instance: Instance, zone: str) -> Machine:
         seen = machine.parse_machine(instance, zone)
         self._seen[seen.id] = seen
         return seen
@@ -298,7 +298,8 @@ class InstanceLaunch:
 
     def create(self, role: bool = True) -> None:
         """Make all machines; without a role, where they may not have the one they are to have."""
-        account, asked = service_account.configured_account() if role else "", list[Any]()
+        account = service_account.configured_account() if role else ""
+        asked: list[Operation] = []
         try:
             asked += self._insert(account)
             self.access.await_operations(asked, self.stop, self.zone)
@@ -318,7 +319,7 @@ class InstanceLaunch:
                     self.access.await_operations([each], self.stop, self.zone)
             self.create(role=False)
 
-    def _insert(self, account: str) -> list[Any]:
+    def _insert(self, account: str) -> list[Operation]:
         """Ask for all machines at once; return the operations that are under way."""
         bodies = [
             instances.instance_body(self.request, self.config, self.zone, rank, account)
@@ -329,7 +330,7 @@ class InstanceLaunch:
         asked = send_parallel(requests, self.provider.is_transient)
         return [operation for operation in asked if operation is not None]
 
-    def _insert_machine(self, body: Any, _: Event) -> Any | None:
+    def _insert_machine(self, body: Instance, _: Event) -> Operation | None:
         """Ask for one machine; None when it is there already.
 
         The id of a request makes it count once, however often it is sent. A request that failed and
@@ -351,7 +352,7 @@ class InstanceLaunch:
                 return operation
         raise AssertionError
 
-    def _is_there(self, body: Any) -> bool:
+    def _is_there(self, body: Instance) -> bool:
         """Whether a machine is there and is the one that is asked for."""
         try:
             found = self.access.call(self.access.instances.get, zone=self.zone, instance=body.name)
@@ -487,7 +488,7 @@ def _firewall_rules(request: LaunchRequest, config: MachineConfig) -> list[JsonO
     return rules
 
 
-def _rule_tags(rule: Any) -> dict[str, str]:
+def _rule_tags(rule: Firewall) -> dict[str, str]:
     try:
         noted = json.loads(rule.description)
     except ValueError:

@@ -155,7 +155,7 @@ class Nebius(RestProvider):
                 return
             pause(stop, _POLL_SECONDS)
 
-    def _find_refusal(self, instance: Any) -> ProviderError | ConnectionError | None:
+    def _find_refusal(self, instance: compute.Instance) -> ProviderError | ConnectionError | None:
         """Return why a machine was not started; None for one that was, or is starting."""
         from nebius.api.nebius.common.v1 import ListOperationsRequest
 
@@ -250,7 +250,7 @@ class Nebius(RestProvider):
                 is_billed = entry.status.state.name != "DELETING"
                 yield ListedMachine(self._parse_machine(entry), region, is_billed)
 
-    def _parse_machine(self, entry: Any) -> Machine:
+    def _parse_machine(self, entry: compute.Instance) -> Machine:
         is_taken = _is_off(entry) and entry.spec.check_presence("preemptible")
         state, reason = _STATES.get(entry.status.state.name, "starting"), ""
         if is_taken:
@@ -279,7 +279,7 @@ class Nebius(RestProvider):
         self._api.call(self._instances().delete, DeleteInstanceRequest(id=id))
 
 
-def _is_off(instance: Any) -> bool:
+def _is_off(instance: compute.Instance) -> bool:
     """Whether a machine is stopped, and not about to start for the first time."""
     return instance.status.state.name == "STOPPED" and not instance.status.reconciling
 

@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.base.errors import SkyError, SkyRefreshError
 from jupyter_sky.base.http import PATIENT, JsonClient
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.prices import http
 from jupyter_sky.clouds.prices.entries import (
     InvalidEntry,
+    Row,
     canonical_accelerator,
     expect,
     make_offer,
@@ -32,6 +34,9 @@ from jupyter_sky.clouds.prices.entries import (
 from jupyter_sky.clouds.prices.fetcher import TRY_LATER_HINT, Fetcher, Recovery, today
 from jupyter_sky.clouds.prices.page_cache import Page
 from jupyter_sky.clouds.prices.source import KnownOffers, SourceData, SpotPrice, missing_sdk
+
+if TYPE_CHECKING:
+    from botocore.client import BaseClient
 
 _ADVISOR = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
 _PRICES = "us-east-1"  # one of the few regions that have an endpoint of the price list
@@ -57,6 +62,12 @@ _ACTIONS = (
 )
 
 
+PageReader = Callable[[str | None], Page]
+"""Function that gets the page that begins at a token."""
+Reader = Callable[[Any], Any]
+"""Function that turns an entry into a record; see `read_entries`."""
+
+
 class _RegionDenied(SkyRefreshError):
     """EC2 lets us not look at a region."""
 
@@ -66,8 +77,8 @@ class _RegionData:
     """Offers found in one region."""
 
     name: str
-    prices: list[dict[str, Any]]
-    machines: Mapping[str, dict[str, Any]]
+    prices: list[JsonObject]
+    machines: Mapping[str, JsonObject]
     zones: Mapping[str, list[str]]
     spot: Mapping[tuple[str, str], float]
     refused: str = ""
@@ -162,9 +173,9 @@ class AwsPrices:
 
     def _fetch_extras(
         self,
-        pricing: Any,
+        pricing: BaseClient,
         fetch: Fetcher,
-        tables: dict[str, Any],
+        tables: JsonObject,
         sources: dict[str, str],
         notes: list[str],
     ) -> None:
@@ -182,7 +193,7 @@ class AwsPrices:
         except SkyError as error:
             notes.append(f"interruption bands stay as they were: {error.message}")
 
-    def _bands(self, fetch: Fetcher) -> list[dict[str, Any]]:
+    def _bands(self, fetch: Fetcher) -> list[JsonObject]:
         client = JsonClient(policy=PATIENT)
 
         def get(__: str | None) -> Page:
@@ -197,7 +208,7 @@ class AwsPrices:
 
         return fetch.pages("advisor", get)
 
-    def _clients(self) -> Callable[[str, str], Any]:
+    def _clients(self) -> Callable[[str, str], BaseClient]:
         """Return a factory of clients that wait when they are throttled."""
         from boto3.session import Session
         from botocore.config import Config
@@ -219,7 +230,7 @@ class AwsPrices:
         from botocore.parsers import ResponseParserError
 
         if isinstance(error, boto.ClientError):
-            answer: dict[str, Any] = getattr(error, "response", {})
+            answer: JsonObject = getattr(error, "response", {})
             code = answer.get("Error", {}).get("Code", "")
             if "NextToken" in code:
                 return Recovery.RESTART
@@ -245,7 +256,9 @@ class _Pair(tuple):
         return self[0]
 
 
-def _make_page_reader(call: Callable[..., Any], member: str, reader: Any, **asked: Any) -> Any:
+def _make_page_reader(
+    call: Callable[..., JsonObject], member: str, reader: Reader, **asked: Any
+) -> PageReader:
     """Return a function that gets one page of a list of AWS."""
 
     def get(token: str | None) -> Page:
@@ -258,17 +271,23 @@ def _make_page_reader(call: Callable[..., Any], member: str, reader: Any, **aske
     return get
 
 
-def _regions(ec2: Any, fetch: Fetcher) -> dict[str, bool]:
+def _regions(ec2: BaseClient, fetch: Fetcher) -> dict[str, bool]:
     """Return all regions, each with whether the account has it enabled."""
 
-    def reader(entry: Mapping[str, Any]) -> list[Any]:
+    def reader(entry: JsonMapping) -> list[Any]:
         return [entry["RegionName"], entry.get("OptInStatus") != "not-opted-in"]
 
     get = _make_page_reader(ec2.describe_regions, "Regions", reader, AllRegions=True)
     return dict(fetch.pages("regions", get))
 
 
-def _region(client: Any, pricing: Any, fetch: Fetcher, name: str, enabled: bool) -> _RegionData:
+def _region(
+    client: Callable[[str, str], BaseClient],
+    pricing: BaseClient,
+    fetch: Fetcher,
+    name: str,
+    enabled: bool,
+) -> _RegionData:
     prices = _prices(pricing, fetch, name)
     if not enabled:
         return _RegionData(name, prices, {}, {}, {}, "not enabled for this account")
@@ -299,7 +318,7 @@ def _region(client: Any, pricing: Any, fetch: Fetcher, name: str, enabled: bool)
     return _RegionData(name, prices, {m["type"]: m for m in machines}, zones, spot)
 
 
-def _spot_prices(ec2: Any, fetch: Fetcher, name: str) -> dict[tuple[str, str], float]:
+def _spot_prices(ec2: BaseClient, fetch: Fetcher, name: str) -> dict[tuple[str, str], float]:
     """Return the spot prices that hold now in a region, by instance type and zone."""
     entries = fetch.pages(
         f"{name}/spot",
@@ -316,14 +335,14 @@ def _spot_prices(ec2: Any, fetch: Fetcher, name: str) -> dict[tuple[str, str], f
     return {(entry["type"], entry["zone"]): entry["usd"] for entry in by_time}
 
 
-def _prices(pricing: Any, fetch: Fetcher, where: str) -> list[dict[str, Any]]:
+def _prices(pricing: BaseClient, fetch: Fetcher, where: str) -> list[JsonObject]:
     """Return on-demand prices of a region, or of all places of a kind outside the regions."""
     place = {"locationType": where} if where in _PLACES else {"regionCode": where}
     get = _products(pricing, "AmazonEC2", machine_price, {**_MACHINES, **place})
     return fetch.pages(f"{where}/prices", get)
 
 
-def _transfers(pricing: Any, fetch: Fetcher) -> list[dict[str, Any]]:
+def _transfers(pricing: BaseClient, fetch: Fetcher) -> list[JsonObject]:
     found = []
     for kind in ("AWS Outbound", "InterRegion Outbound", "IntraRegion"):
         wanted = {"transferType": kind}
@@ -332,7 +351,9 @@ def _transfers(pricing: Any, fetch: Fetcher) -> list[dict[str, Any]]:
     return found
 
 
-def _products(pricing: Any, service: str, reader: Any, wanted: Mapping[str, str]) -> Any:
+def _products(
+    pricing: BaseClient, service: str, reader: Reader, wanted: Mapping[str, str]
+) -> PageReader:
     filters = [
         {"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()
     ]
@@ -343,9 +364,7 @@ def _products(pricing: Any, service: str, reader: Any, wanted: Mapping[str, str]
 # -- rows ----------------------------------------------------------------------------------
 
 
-def _rows(
-    regions: list[_RegionData], local: list[dict[str, Any]], known: KnownOffers
-) -> Iterator[dict[str, Any]]:
+def _rows(regions: list[_RegionData], local: list[JsonObject], known: KnownOffers) -> Iterator[Row]:
     described = {name: facts for region in regions for name, facts in region.machines.items()}
     nearby = {(price["code"], price["type"]): price for price in local}
     for region in regions:
@@ -376,8 +395,8 @@ def _local_price(nearby: Mapping[Any, Any], zone: str, machine: str) -> Any:
 
 
 def _facts(
-    machine: str, described: Mapping[str, Any], price: Mapping[str, Any] | None, known: KnownOffers
-) -> dict[str, Any]:
+    machine: str, described: JsonMapping, price: JsonMapping | None, known: KnownOffers
+) -> JsonObject:
     """Return a machine's facts as EC2 describes it, else as known, else as in its price."""
     if machine in described:
         return {name: value for name, value in described[machine].items() if name != "type"}
@@ -398,9 +417,9 @@ def _row(
     machine: str,
     zone: str,
     basis: str,
-    facts: Mapping[str, Any],
-    price: Mapping[str, Any] | None,
-) -> dict[str, Any]:
+    facts: JsonMapping,
+    price: JsonMapping | None,
+) -> Row:
     spot = region.spot.get((machine, zone))
     source = "aws-price-list" if price else ""
     if basis in ("zone", "local-zone") and not region.refused:
@@ -433,7 +452,7 @@ _OUT = {
 _MAKERS = {"Intel": "Intel", "AMD": "AMD", "AWS": "AWS", "Apple": "Apple"}
 
 
-def machine_price(text: str) -> dict[str, Any] | None:
+def machine_price(text: str) -> JsonObject | None:
     """Return a machine's on-demand price from an item of ``GetProducts``; None for others."""
     item = json.loads(text)
     facts = item["product"]["attributes"]
@@ -450,7 +469,7 @@ def machine_price(text: str) -> dict[str, Any] | None:
     }
 
 
-def transfer_price(text: str) -> dict[str, Any] | None:
+def transfer_price(text: str) -> JsonObject | None:
     """Return prices of data that leave a region, by volume; None for other transfers."""
     item = json.loads(text)
     facts = item["product"]["attributes"]
@@ -470,7 +489,7 @@ def transfer_price(text: str) -> dict[str, Any] | None:
     }
 
 
-def _tiers(item: Mapping[str, Any], unit: str, *, free: bool = False) -> list[tuple[float, float]]:
+def _tiers(item: JsonMapping, unit: str, *, free: bool = False) -> list[tuple[float, float]]:
     """Return pairs of a volume and the price from there on, smallest volume first."""
     terms = item["terms"].get("OnDemand") or {}
     dimensions = [d for term in terms.values() for d in term["priceDimensions"].values()]
@@ -495,7 +514,7 @@ def _maker(processor: str) -> str:
     return next((maker for word, maker in _MAKERS.items() if word in processor), "")
 
 
-def read_machine(described: Mapping[str, Any]) -> dict[str, Any]:
+def read_machine(described: JsonMapping) -> JsonObject:
     """Return the facts of an instance type from ``DescribeInstanceTypes``."""
     processor = described.get("ProcessorInfo", {})
     kinds = processor.get("SupportedArchitectures", [])
@@ -529,7 +548,7 @@ _NAMES = {
 }
 
 
-def _devices(described: Mapping[str, Any]) -> tuple[str, float | None, float | None]:
+def _devices(described: JsonMapping) -> tuple[str, float | None, float | None]:
     """Return canonical name, number (a share of a GPU counts so) and GiB of the accelerators."""
     for group, members in _DEVICES:
         for device in described.get(group, {}).get(members, []):
@@ -544,7 +563,7 @@ def _devices(described: Mapping[str, Any]) -> tuple[str, float | None, float | N
     return "", None, None
 
 
-def spot_price(entry: Mapping[str, Any]) -> dict[str, Any]:
+def spot_price(entry: JsonMapping) -> JsonObject:
     """Return a spot price from ``DescribeSpotPriceHistory``."""
     stamp = entry["Timestamp"]
     return {
@@ -555,9 +574,9 @@ def spot_price(entry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def egress_rows(records: Iterable[Mapping[str, Any]], source: str) -> list[dict[str, Any]]:
+def egress_rows(records: Iterable[JsonMapping], source: str) -> list[Row]:
     """Return rows of egress; the price to most regions is ``cross-region``, others are named."""
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     between: dict[str, dict[str, float]] = defaultdict(dict)
 
     def add(region: str, destination: str, tiers: Iterable[Any], note: str = "") -> None:
@@ -592,7 +611,7 @@ def egress_rows(records: Iterable[Mapping[str, Any]], source: str) -> list[dict[
     return rows
 
 
-def interruption_rows(advisor: Mapping[str, Any], date: str) -> list[dict[str, Any]]:
+def interruption_rows(advisor: JsonMapping, date: str) -> list[Row]:
     """Return rows of interruptions from the advisor's file, Linux only."""
     bands = {band["index"]: _band(band["label"]) for band in advisor["ranges"]}
     rows = []

@@ -15,10 +15,12 @@ from urllib.parse import urlsplit
 
 from jupyter_sky.base.errors import SkyError, SkyRefreshError
 from jupyter_sky.base.http import PATIENT, JsonClient
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.prices import http
 from jupyter_sky.clouds.prices.entries import (
     InvalidEntry,
+    Row,
     canonical_accelerator,
     expect,
     make_offer,
@@ -88,7 +90,7 @@ class AzurePrices:
     def fetch(self, fetch: Fetcher, known: KnownOffers) -> SourceData:
         """Read the sizes, then the prices of each region."""
         notes, sources = [], {"azure-retail-prices": today()}
-        sizes: list[dict[str, Any]] = []
+        sizes: list[JsonObject] = []
         failure: SkyError | None = None
         try:
             sizes = self._sizes(fetch)
@@ -128,7 +130,7 @@ class AzurePrices:
         region: str,
         *,
         spot_only: bool = False,
-    ) -> list[dict[str, Any]]:
+    ) -> list[JsonObject]:
         wanted = (
             "serviceName eq 'Virtual Machines' and priceType eq 'Consumption' "
             f"and armRegionName eq '{region}'"
@@ -149,7 +151,7 @@ class AzurePrices:
 
         return fetch.pages(f"{region}/{'spot' if spot_only else 'prices'}", get)
 
-    def _sizes(self, fetch: Fetcher) -> list[dict[str, Any]]:
+    def _sizes(self, fetch: Fetcher) -> list[JsonObject]:
         client = self._client()
 
         def get(token: str | None) -> Page:
@@ -211,7 +213,7 @@ def _first_line(error: Exception) -> str:
 # -- entries -------------------------------------------------------------------------------
 
 
-def _price(item: Mapping[str, Any]) -> dict[str, Any] | None:
+def _price(item: JsonMapping) -> JsonObject | None:
     """Return the price of a machine by the hour from one meter; None for Windows and others."""
     meter = f"{item['skuName']} {item['meterName']}"
     if _OTHER.search(item["productName"]) or not item["armSkuName"]:
@@ -230,7 +232,7 @@ def _price(item: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _sizes_of(sku: Any) -> list[dict[str, Any]] | None:
+def _sizes_of(sku: Any) -> list[JsonObject] | None:
     """Return a size in each of its regions; None for disks and the like."""
     if sku.resource_type != "virtualMachines":
         return None
@@ -262,7 +264,7 @@ def _sizes_of(sku: Any) -> list[dict[str, Any]] | None:
     ]
 
 
-def _by_machine(entries: Iterable[dict[str, Any]]) -> dict[tuple[str, str, bool], float]:
+def _by_machine(entries: Iterable[JsonObject]) -> dict[tuple[str, str, bool], float]:
     """Return one price for each machine, region and kind: that of the primary, latest meter."""
     best: dict[tuple[str, str, bool], tuple[bool, str, float]] = {}
     for entry in entries:
@@ -277,9 +279,9 @@ def _by_machine(entries: Iterable[dict[str, Any]]) -> dict[tuple[str, str, bool]
 
 def _rows(
     prices: Mapping[tuple[str, str, bool], float],
-    sizes: Iterable[Mapping[str, Any]],
+    sizes: Iterable[JsonMapping],
     known: KnownOffers,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     listed = {(size["region"], size["type"]): size for size in sizes}
     sold = {(region, machine) for region, machine, __ in prices}
     for region, machine in sorted(sold | listed.keys()):
@@ -304,7 +306,7 @@ def _rows(
 
 
 def _zones(
-    region: str, machine: str, size: Mapping[str, Any] | None, known: KnownOffers
+    region: str, machine: str, size: JsonMapping | None, known: KnownOffers
 ) -> list[tuple[str, str]]:
     """Return zones by the numbers that this subscription gives them, as in ``eastus-1``."""
     if size is None:
@@ -313,7 +315,7 @@ def _zones(
     return zones or [("", "region")]
 
 
-def _facts(machine: str, size: Mapping[str, Any] | None, known: KnownOffers) -> dict[str, Any]:
+def _facts(machine: str, size: JsonMapping | None, known: KnownOffers) -> JsonObject:
     """Return the facts of a size; the API names no accelerators, so known facts go first."""
     before = known.machines.get(machine, {})
     if size is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests import accelerators
@@ -14,13 +14,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+Cell = str | float | bool | None
+Row = dict[str, Cell]
+"""Row of a table of the catalog: values by column."""
+Entry = TypeVar("Entry")
+Record = TypeVar("Record")
+
+
 class InvalidEntry(ValueError):
     """Invalid entry; the message is the reason under which it is counted."""
 
 
 def read_entries(
-    entries: Iterable[Any], read: Callable[[Any], Any]
-) -> tuple[list[Any], dict[str, int]]:
+    entries: Iterable[Entry], read: Callable[[Entry], Record | None]
+) -> tuple[list[Record], dict[str, int]]:
     """Return the records of valid entries, and counts of the invalid ones by reason.
 
     Parameters
@@ -35,7 +42,7 @@ def read_entries(
     >>> read_entries([{"usd": "0.1"}, {"usd": "-1"}, {}], lambda entry: usd(entry["usd"]))
     ([0.1], {'negative price': 1, 'a field is missing': 1})
     """
-    records, skipped = [], Counter[str]()
+    records, skipped = list[Record](), Counter[str]()
     for entry in entries:
         try:
             record = read(entry)
@@ -119,14 +126,16 @@ def nominal_memory(name: str, otherwise: float | None = None) -> float | None:
         return otherwise
 
 
-def make_offer(**facts: Any) -> dict[str, Any]:
+def make_offer(
+    *, spot_usd_h: float | None = None, on_demand_usd_h: float | None = None, **facts: Cell
+) -> Row:
     """Return one row of offers, with a flag when spot costs more than on demand."""
-    spot, price = facts.get("spot_usd_h"), facts.get("on_demand_usd_h")
-    above = spot is not None and price is not None and spot > price
+    above = spot_usd_h is not None and on_demand_usd_h is not None and spot_usd_h > on_demand_usd_h
+    facts |= {"spot_usd_h": spot_usd_h, "on_demand_usd_h": on_demand_usd_h}
     return {"kind": "vm", **facts, "spot_above_on_demand": above}
 
 
-def make_table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+def make_table(name: str, rows: Iterable[Mapping[str, Cell]]) -> pa.Table:
     """Return rows as a table of the catalog."""
     import pyarrow as pa
 

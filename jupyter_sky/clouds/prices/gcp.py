@@ -14,10 +14,12 @@ from functools import partial
 from typing import Any
 
 from jupyter_sky.base.errors import SkyError, SkyRefreshError
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.prices import http
 from jupyter_sky.clouds.prices.entries import (
     InvalidEntry,
+    Row,
     canonical_accelerator,
     expect,
     make_offer,
@@ -129,7 +131,7 @@ class GcpPrices:
 
     def _read_rows(
         self, fetch: Fetcher, known: KnownOffers
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    ) -> tuple[list[JsonObject], list[JsonObject]]:
         """Return rows of offers, and what SKUs tell of places and of data that move."""
         lists = fetch.map(("SKUs", "machine types", "accelerators", "zones"), self._reader(fetch))
         listed, machines, gpus, zones = lists
@@ -185,7 +187,7 @@ class GcpPrices:
         )
 
 
-def _make_page_reader(call: Any, asked: Mapping[str, Any], reader: Any) -> Any:
+def _make_page_reader(call: Any, asked: JsonMapping, reader: Any) -> Any:
     """Return a function that gets one page of a list of Google's."""
     from google.api_core.retry import Retry, if_transient_error
 
@@ -206,7 +208,7 @@ def _make_page_reader(call: Any, asked: Mapping[str, Any], reader: Any) -> Any:
 # -- entries; each gives a list of records, or None ----------------------------------------
 
 
-def _sku(sku: Any) -> list[dict[str, Any]] | None:
+def _sku(sku: Any) -> list[JsonObject] | None:
     from google.cloud import billing_v1  # type: ignore[attr-defined]
 
     listed = billing_v1.Sku.to_dict(sku, preserving_proto_field_name=False)
@@ -216,7 +218,7 @@ def _sku(sku: Any) -> list[dict[str, Any]] | None:
     return [record for record in records if record] or None
 
 
-def _machines(entry: tuple[str, Any]) -> list[dict[str, Any]]:
+def _machines(entry: tuple[str, Any]) -> list[JsonObject]:
     place, scoped = entry
     zone = place.removeprefix("zones/")
     found = []
@@ -237,7 +239,7 @@ def _machines(entry: tuple[str, Any]) -> list[dict[str, Any]]:
     return [machine for machine in found if machine["name"] and machine["vcpus"]]
 
 
-def _accelerators(entry: tuple[str, Any]) -> list[dict[str, Any]]:
+def _accelerators(entry: tuple[str, Any]) -> list[JsonObject]:
     place, scoped = entry
     return [
         {
@@ -249,16 +251,14 @@ def _accelerators(entry: tuple[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _zone(zone: Any) -> list[dict[str, Any]] | None:
+def _zone(zone: Any) -> list[JsonObject] | None:
     return [{"name": zone.name}] if zone.status == "UP" else None
 
 
 # -- rows ----------------------------------------------------------------------------------
 
 
-def _rows(
-    prices: Prices, machines: Iterable[Mapping[str, Any]], known: KnownOffers
-) -> Iterator[dict[str, Any]]:
+def _rows(prices: Prices, machines: Iterable[JsonMapping], known: KnownOffers) -> Iterator[Row]:
     for machine in machines:
         region = machine["zone"].rpartition("-")[0]
         name, before = machine["name"], known.machines.get(machine["name"], {})
@@ -280,8 +280,8 @@ def _rows(
 
 
 def _attached(
-    prices: Prices, gpus: Iterable[Mapping[str, Any]], hosts: Iterable[Mapping[str, Any]]
-) -> Iterator[dict[str, Any]]:
+    prices: Prices, gpus: Iterable[JsonMapping], hosts: Iterable[JsonMapping]
+) -> Iterator[JsonObject]:
     """Return GPUs for N1 machines: each alone, and with the eight vCPUs that carry it."""
     carriers = {(host["zone"], host["instance_type"]): host for host in hosts}
     for gpu in gpus:
@@ -297,7 +297,7 @@ def _attached(
             count *= 2
 
 
-def _make_gpu_row(prices: Prices, gpu: Mapping[str, Any]) -> dict[str, Any]:
+def _make_gpu_row(prices: Prices, gpu: JsonMapping) -> Row:
     name, region = gpu["name"], gpu["zone"].rpartition("-")[0]
     canonical = canonical_accelerator(name)
     return make_offer(
@@ -315,9 +315,7 @@ def _make_gpu_row(prices: Prices, gpu: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-def _make_hosted_gpu_row(
-    gpu: Mapping[str, Any], host: Mapping[str, Any], count: int
-) -> dict[str, Any]:
+def _make_hosted_gpu_row(gpu: JsonMapping, host: JsonMapping, count: int) -> JsonObject:
     """Return an N1 machine with GPUs, under the name that the catalog gives it."""
 
     def both(column: str) -> float | None:
@@ -341,11 +339,11 @@ def _make_hosted_gpu_row(
 _ATTACHED = {f"nvidia-tesla-{name}" for name in ("k80", "p4", "p100", "v100", "t4")}
 
 
-def _sum(prices: Prices, region: str, machine: Mapping[str, Any], usage: str) -> float | None:
+def _sum(prices: Prices, region: str, machine: JsonMapping, usage: str) -> float | None:
     return machine_price(prices, region, usage, machine)
 
 
-def _priced(total: Callable[[str], float | None]) -> dict[str, Any]:
+def _priced(total: Callable[[str], float | None]) -> JsonObject:
     """Return both prices with their sources and dates."""
     price, spot = total("OnDemand"), total("Preemptible")
     return {
@@ -422,7 +420,7 @@ _DISKS_GIB = {
 Prices = Mapping[tuple[str, str, str], float]
 
 
-def price(sku: Mapping[str, Any]) -> dict[str, Any] | None:
+def price(sku: JsonMapping) -> JsonObject | None:
     """Return the part and regions that a SKU prices; None if no machine contains it.
 
     Parameters
@@ -468,7 +466,7 @@ def part(description: str) -> str | None:
     return f"gpu/{gpu}" if gpu else _WHOLE.get(text)
 
 
-def _hourly(sku: Mapping[str, Any], what: str) -> float:
+def _hourly(sku: JsonMapping, what: str) -> float:
     """Return USD per hour of the unit that the part is measured in."""
     expression = sku["pricingInfo"][-1]["pricingExpression"]
     rates = expression["tieredRates"]
@@ -485,7 +483,7 @@ def _hourly(sku: Mapping[str, Any], what: str) -> float:
     return price
 
 
-def place(sku: Mapping[str, Any]) -> dict[str, Any] | None:
+def place(sku: JsonMapping) -> JsonObject | None:
     """Return the name that SKUs give a place, with its regions; None for other SKUs.
 
     Examples
@@ -503,7 +501,7 @@ def place(sku: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"place": found["name"], "regions": list(sku["serviceRegions"])}
 
 
-def transfer(sku: Mapping[str, Any]) -> dict[str, Any] | None:
+def transfer(sku: JsonMapping) -> JsonObject | None:
     """Return the price of moving data from one place to another; None for other SKUs."""
     found = _TRANSFER.fullmatch(sku["description"])
     if found is None:
@@ -521,7 +519,7 @@ def transfer(sku: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"source": found["source"], "target": found["target"], "tiers": tiers}
 
 
-def egress_rows(records: Iterable[Mapping[str, Any]], source: str) -> list[dict[str, Any]]:
+def egress_rows(records: Iterable[JsonMapping], source: str) -> list[Row]:
     """Return rows of egress between regions, for each pair whose price is listed.
 
     Parameters
@@ -543,7 +541,7 @@ def egress_rows(records: Iterable[Mapping[str, Any]], source: str) -> list[dict[
     regions: dict[str, list[str]] = {}
     for region, (__, name) in sorted(names.items()):
         regions.setdefault(name, []).append(region)
-    rows: dict[tuple[str, str, float], dict[str, Any]] = {}
+    rows: dict[tuple[str, str, float], JsonObject] = {}
     for one in transfers:
         for here in regions.get(one["source"], ()):
             for there in regions.get(one["target"], ()):
@@ -561,7 +559,7 @@ def egress_rows(records: Iterable[Mapping[str, Any]], source: str) -> list[dict[
     return list(rows.values())
 
 
-def index(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], float]:
+def index(records: Iterable[JsonMapping]) -> dict[tuple[str, str, str], float]:
     """Return prices by region, usage and part.
 
     A part that is priced twice in one region (a promotion, a transition) counts at the higher
@@ -575,9 +573,7 @@ def index(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], fl
     return found
 
 
-def machine_price(
-    prices: Prices, region: str, usage: str, machine: Mapping[str, Any]
-) -> float | None:
+def machine_price(prices: Prices, region: str, usage: str, machine: JsonMapping) -> float | None:
     """Return USD/h of a machine; None when one of its parts has no price there.
 
     Parameters
@@ -604,7 +600,7 @@ def machine_price(
     return sum(amount * unit for amount, unit in parts if unit is not None)
 
 
-def _parts(machine: Mapping[str, Any], sold: Callable[[str], bool]) -> Iterator[tuple[float, str]]:
+def _parts(machine: JsonMapping, sold: Callable[[str], bool]) -> Iterator[tuple[float, str]]:
     """Return the parts of a machine: amounts, each with the name of the part."""
     name, series = machine["name"], machine["name"].partition("-")[0]
     # m4-ultramem-224 has SKUs of its own, and so may have the machines of one kind

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
+from jupyter_sky.base.json_types import JsonMapping
 from jupyter_sky.clouds.prices.entries import canonical_accelerator
 
 SPOT = "-spot"
@@ -28,7 +28,7 @@ def read_gpu(name: str) -> tuple[str | None, float | None]:
     return canonical_accelerator(plain, memory) if name else None, memory
 
 
-def price_of(flavor: Mapping[str, Any], prices: Mapping[str, float], spot: bool) -> float | None:
+def price_of(flavor: JsonMapping, prices: Mapping[str, float], spot: bool) -> float | None:
     """Return USD/h of a flavor in a market; None where it is not sold there.
 
     Parameters

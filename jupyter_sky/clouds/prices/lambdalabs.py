@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from jupyter_sky.base.errors import SkyError, SkyRefreshError
 from jupyter_sky.base.http import PATIENT, JsonClient
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.prices import http
 from jupyter_sky.clouds.prices.entries import (
     InvalidEntry,
+    Row,
     canonical_accelerator,
     make_offer,
     make_table,
@@ -85,7 +87,7 @@ def _split(read: tuple[list[Any], dict[str, int]]) -> tuple[list[Any], None, dic
     return read[0], None, read[1]
 
 
-def read_type(entry: Mapping[str, Any]) -> dict[str, Any]:
+def read_type(entry: JsonMapping) -> JsonObject:
     """Return an instance type of the list: its size, price (USD/h), and regions with some free."""
     described = entry["instance_type"]
     able = described["specs"]
@@ -119,7 +121,7 @@ def _gpu(label: str) -> tuple[str, float | None]:
     return match["name"], gib
 
 
-def _rows(record: Mapping[str, Any], known: KnownOffers) -> Iterator[dict[str, Any]]:
+def _rows(record: JsonMapping, known: KnownOffers) -> Iterator[Row]:
     before = {region for region, machine in known.zones if machine == record["type"]}
     gpu = record["gpu"] if record["gpus"] else ""
     for region in sorted(before | set(record["regions"])) or [""]:

@@ -6,14 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from jupyter_sky.base.clouds.index import BUILT_IN
 from jupyter_sky.base.clouds.register import find_provider, installed_names
 from jupyter_sky.base.errors import SkyError, SkyRefreshError, SkyUsageError, suggest
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.prices import coverage, http
-from jupyter_sky.clouds.prices.entries import make_offer, make_table
+from jupyter_sky.clouds.prices.entries import Row, make_offer, make_table
 from jupyter_sky.clouds.prices.fetcher import TRY_LATER_HINT, Fetcher, Recovery, today
 from jupyter_sky.clouds.prices.page_cache import Page, PageCache
 from jupyter_sky.clouds.prices.progress import RefreshProgress
@@ -440,9 +441,9 @@ class ProviderPrices:
         )
 
 
-def _rows(offers: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _rows(offers: Iterable[JsonObject]) -> Iterator[Row]:
     """Yield rows of the catalog, each with the prices of both markets."""
-    machines: dict[tuple[str, str, str], dict[str, Any]] = {}
+    machines: dict[tuple[str, str, str], JsonObject] = {}
     for offer in offers:
         key = (offer["region"], offer["zone"] or "", offer["instance_type"])
         row = machines.setdefault(key, {"zone": key[1]})
@@ -465,7 +466,7 @@ _RENAMED = {
 """Columns of the catalog by fields of an offer, where 0 stands for not known."""
 
 
-def _regions(offers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _regions(offers: Iterable[JsonObject]) -> list[Row]:
     """Return rows of the regions whose country an offer names."""
     facts = ("cloud", "region", "country", "jurisdiction")
     named = {offer["region"]: offer for offer in offers if offer["country"]}

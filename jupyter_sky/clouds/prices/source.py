@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from jupyter_sky.base.clouds.register import find_facts
 from jupyter_sky.base.errors import SkyError, SkyRefreshError
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.translation import _
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class KnownOffers:
     egress: pa.Table
 
     @cached_property
-    def machines(self) -> dict[str, dict[str, Any]]:
+    def machines(self) -> dict[str, JsonObject]:
         """Facts of each instance type that hold wherever it is sold."""
         facts = ("vcpus", "memory_gib", "arch", "accelerator", "accelerator_count")
         facts += ("accelerator_memory_gib", "cpu_vendor", "intel_sgx")
