@@ -3,7 +3,7 @@
 from typing import Any
 
 from jupyter_sky.base import tables as tables
-from jupyter_sky.base.clouds.register import known_names as cloud_names
+from jupyter_sky.base.clouds.register import known_names
 from jupyter_sky.base.errors import SkyBagFailed as SkyBagFailed
 from jupyter_sky.base.errors import SkyBootstrapError as SkyBootstrapError
 from jupyter_sky.base.errors import SkyBudget as SkyBudget
@@ -43,7 +43,7 @@ from jupyter_sky.base.requests.quantities import GB as GB
 from jupyter_sky.base.requests.resources import Resources as Resources
 from jupyter_sky.base.tables import Table as Table
 from jupyter_sky.decisions import optimizer as optimizer
-from jupyter_sky.decisions import search as searching
+from jupyter_sky.decisions import search as _search
 from jupyter_sky.decisions.optimizer.constraints import Residency as Residency
 from jupyter_sky.decisions.optimizer.estimators import amdahl as amdahl
 from jupyter_sky.decisions.optimizer.estimators import table as table
@@ -145,7 +145,7 @@ from jupyter_sky.interfaces.api.variables import vars as vars
 from jupyter_sky.interfaces.forms.measurements import measurements as measurements
 from jupyter_sky.interfaces.magics.help import help as help
 from jupyter_sky.knowledge import catalog as catalog
-from jupyter_sky.knowledge import lifetimes as preemption
+from jupyter_sky.knowledge import lifetimes
 from jupyter_sky.knowledge import tracker as tracker
 from jupyter_sky.knowledge.tracker import Observation as Observation
 from jupyter_sky.knowledge.tracker import Place as Place
@@ -163,3 +163,7 @@ __version__: str
 
 def load_ipython_extension(shell: Any) -> None: ...
 def unload_ipython_extension(shell: Any) -> None: ...
+
+cloud_names = known_names
+searching = _search
+preemption = lifetimes

@@ -15,15 +15,24 @@ from typing import Any
 
 
 def read_stub(file: str) -> dict[str, tuple[str, str]]:
-    """Return module and attribute of each name that the stub beside a package's file imports."""
-    tree = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
-    return {
-        alias.asname or alias.name: (node.module or "", alias.name)
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if alias.asname  # without `as` a name of a stub is not for its importers
-    }
+    """Return module and attribute of each name that the stub beside a package's file exports."""
+    names: dict[str, tuple[str, str]] = {}
+    imported: dict[str, tuple[str, str]] = {}
+    for node in ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8")).body:
+        match node:
+            case ast.ImportFrom(module=str(module)):
+                imported |= {each.asname or each.name: (module, each.name) for each in node.names}
+                # without `as` a name of a stub is not for its importers
+                names |= {name: imported[name] for name in map(_exported, node.names) if name}
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name(id=value)):
+                names[name] = imported[value]  # another name of what is imported
+            case _:
+                pass
+    return names
+
+
+def _exported(alias: ast.alias) -> str:
+    return alias.name if alias.asname == alias.name else ""
 
 
 @cache

@@ -1,7 +1,8 @@
 """Modules of the version before, by their old names: for readers of what it has stored.
 
 Nothing can be imported at an old path; an import of one is refused with the new name. Pickles in
-stores, journals and kept results name classes by module: `open_pickle` finds them.
+stores, journals and kept results name classes by module: `open_pickle` finds them. The table has
+the new module of each old one, and of each class whose module was divided.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class _MovedModules:
             return None
         package = sys.modules[PACKAGE]
         last = name.rpartition(".")[2]
-        hint = f"use jupyter_sky.{last}" if last in dir(package) else "import from jupyter_sky"
+        use = f"import jupyter_sky, use jupyter_sky.{last}"
+        hint = use if last in dir(package) else "import from jupyter_sky"
         raise ModuleNotFoundError(f"{name} is now {moved}; {hint}", name=name)
 
 
@@ -66,12 +68,20 @@ def refuse_moved_modules() -> None:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickler that finds classes whose modules have moved since."""
+    """Unpickler that finds modules, classes and functions that have moved since."""
 
     def find_class(self, module: str, name: str) -> Any:
-        return super().find_class(new_name(module), name)
+        package, __, old = module.partition(".")
+        moved = moved_modules().get(f"{old}.{name}") if package == PACKAGE else None
+        found = super().find_class(f"{PACKAGE}.{moved}" if moved else new_name(module), name)
+        if module.startswith("cloudpickle") and name == "subimport":
+            return lambda imported: found(new_name(imported))
+        return found
 
 
-def open_pickle(data: bytes, buffers: Sequence[Any] | None = None) -> Any:
+def open_pickle(data: bytes | bytearray | memoryview, buffers: Sequence[Any] = ()) -> Any:
     """Return a pickled value that this version or the one before has stored."""
-    return _Unpickler(io.BytesIO(data), buffers=buffers).load()
+    try:
+        return pickle.loads(data, buffers=buffers)
+    except (ModuleNotFoundError, AttributeError):
+        return _Unpickler(io.BytesIO(data), buffers=buffers).load()

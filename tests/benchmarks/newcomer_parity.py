@@ -86,7 +86,7 @@ def notebook(folder: Path) -> Iterator[None]:
     (folder / "hosts.toml").write_text(HOSTS)
 
     def run(attempt: Any) -> None:
-        raise LaunchBegins(attempt.order.offer, attempt.row.price)
+        raise LaunchBegins(attempt.request.offer, attempt.row.price)
 
     with (
         patch.dict(os.environ, SKY_DATA_DIR=str(folder)),

@@ -1,7 +1,7 @@
 """Names of `jupyter_sky.decisions.search`, each imported at its first use."""
 
 from jupyter_sky.decisions.search.api import METHODS as METHODS
-from jupyter_sky.decisions.search.api import make_method as method
+from jupyter_sky.decisions.search.api import make_method
 from jupyter_sky.decisions.search.bandit import CloudBandit as CloudBandit
 from jupyter_sky.decisions.search.bandit import first_budget as first_budget
 from jupyter_sky.decisions.search.bandit import round_arms as round_arms
@@ -35,3 +35,5 @@ from jupyter_sky.decisions.search.smac import SMAC as SMAC
 from jupyter_sky.decisions.search.space import Point as Point
 from jupyter_sky.decisions.search.space import Space as Space
 from jupyter_sky.decisions.search.transfer import Transfer as Transfer
+
+method = make_method

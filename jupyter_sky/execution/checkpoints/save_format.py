@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 
 from jupyter_sky._version import __version__
 from jupyter_sky.base.errors import SkyCheckpointError
+from jupyter_sky.base.moved_modules import open_pickle
 from jupyter_sky.base.translation import _
 
 MAGIC = b"SKYSAVE"
@@ -204,7 +205,7 @@ def _unpickle(
 ) -> Mapping[str, Any]:
     stream, *buffers = parts
     try:
-        return pickle.loads(stream, buffers=buffers)
+        return open_pickle(stream, buffers)
     except Exception as error:  # whatever classes raise that have changed since
         raise SkyCheckpointError(
             _(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from jupyter_sky.base.moved_modules import open_pickle
 from jupyter_sky.base.requests.resources import format_duration
 from jupyter_sky.base.tables import Table
 from jupyter_sky.base.translation import _, ngettext
@@ -298,10 +299,8 @@ def read_result(jobs: JobQueue, name: str, row: Any) -> Any:
         return None
     if row["summary"]:
         return json.loads(row["summary"])
-    import cloudpickle
-
     value = jobs.value(name, row["number"])
-    return None if value is None else cloudpickle.loads(value)
+    return None if value is None else open_pickle(value)
 
 
 def spread_result(parameters: Mapping[str, Any], result: Any) -> dict[str, Any]:

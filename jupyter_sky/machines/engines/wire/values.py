@@ -22,6 +22,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from jupyter_sky.base.errors import SkyTransferError
+from jupyter_sky.base.moved_modules import open_pickle
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.engines.wire.narrowing import is_dict, is_list_or_tuple
 from jupyter_sky.machines.engines.wire.widget_state import open_model, reduce_widget
@@ -167,7 +168,7 @@ class Parcel:
 
     def load(self) -> Any:
         """Rebuild the value over this parcel's own memory."""
-        return pickle.loads(self.segments[0], buffers=self.segments[1:])
+        return open_pickle(self.segments[0], self.segments[1:])
 
     def to_bytes(self) -> bytes:
         """Join all segments (for parcels small enough to ride inline)."""

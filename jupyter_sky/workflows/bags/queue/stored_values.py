@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jupyter_sky.base.errors import SkyError
+from jupyter_sky.base.moved_modules import open_pickle
 from jupyter_sky.base.translation import _
 from jupyter_sky.workflows.bags.queue.application import App
 from jupyter_sky.workflows.bags.queue.job_queue import RecordedBag
@@ -31,6 +32,4 @@ def load_app(record: RecordedBag) -> tuple[App, dict[str, Any]]:
 
 def load_value(data: bytes) -> Any:
     """Return a value that the queue of jobs has kept."""
-    import cloudpickle
-
-    return cloudpickle.loads(data)
+    return open_pickle(data)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from jupyter_sky.base.moved_modules import open_pickle
 from jupyter_sky.base.remote.processes import is_alive
 from jupyter_sky.base.store.atomic_file import write_atomically
 from jupyter_sky.base.store.database import Database, Statement
@@ -411,12 +412,10 @@ class RunResults:
         KeyError
             The task has none of that name.
         """
-        import cloudpickle
-
         result = self.find(task)
         if result is not None and name in result.handles:
             return StoredValue.from_json(result.handles[name])
-        return cloudpickle.loads(self.read(task, name))
+        return open_pickle(self.read(task, name))
 
     def read(self, task: str, name: str = "") -> bytes:
         """Return the pickled bytes of a value; raise as `load` does."""

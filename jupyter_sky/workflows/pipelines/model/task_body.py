@@ -20,6 +20,7 @@ from types import CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 from jupyter_sky.base.errors import SkyUsageError
+from jupyter_sky.base.moved_modules import open_pickle
 from jupyter_sky.base.requests.cell_options.values import (
     CellData,
     CellOptions,
@@ -131,9 +132,7 @@ class TaskBody:
     @staticmethod
     def load_function(pickled: str) -> Any:
         """Return a copy of a function, of its text."""
-        import cloudpickle
-
-        return cloudpickle.loads(base64.b64decode(pickled))
+        return open_pickle(base64.b64decode(pickled))
 
     def as_cell(
         self, task: str, result: str, load: LoadValue, address: Address | None = None

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from jupyter_sky.base.moved_modules import open_pickle
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.execution.files.stored_values import StoredValue
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph
@@ -95,7 +96,7 @@ class EarlierResults:
             assert result is not None
             if name in result.handles:
                 return StoredValue.from_json(result.handles[name]).fetch()
-            return cloudpickle.loads(self._kept.read_file(result.values[name]))
+            return open_pickle(self._kept.read_file(result.values[name]))
 
         if not condition.find_unmet(load) or set(gives) - condition.defaults.keys():
             return None

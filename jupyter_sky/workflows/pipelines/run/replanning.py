@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 from jupyter_sky.base.errors import SkyError, SkyNoOffer, SkyNoPlan, SkyUsageError
+from jupyter_sky.base.moved_modules import open_pickle
 from jupyter_sky.base.requests.dag.dag import Graph
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.quantities import format_duration
@@ -77,9 +78,7 @@ class RunProblem:
     @classmethod
     def from_text(cls, text: str) -> RunProblem:
         """Return the problem of what `to_text` gave."""
-        import cloudpickle
-
-        return cloudpickle.loads(base64.b64decode(text))
+        return open_pickle(base64.b64decode(text))
 
 
 def make_problem(
