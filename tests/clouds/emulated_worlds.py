@@ -11,7 +11,7 @@ from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.clouds.provider import Provider
 from jupyter_sky.clouds.provider.values import ErrorCause
 from jupyter_sky.clouds.testing import Operation, World
-from jupyter_sky.clouds.testing.harness import wait_until
+from jupyter_sky.clouds.testing.provider import wait_until
 from tests.clouds.rest_world import end_lease_watchers
 from tests.emulators import service_descriptions, tpu
 from tests.emulators.arm import Arm

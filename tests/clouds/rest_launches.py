@@ -13,7 +13,7 @@ from jupyter_sky.clouds import get_launcher
 from jupyter_sky.clouds.provider import Machine, Provider
 from jupyter_sky.clouds.provider.classification import ProviderError
 from jupyter_sky.clouds.testing import World
-from jupyter_sky.clouds.testing.harness import Account
+from jupyter_sky.clouds.testing.provider import Account
 
 
 def launches_fixture(*worlds: type[World]) -> Any:

@@ -15,7 +15,7 @@ from jupyter_sky.clouds.launches.rest_provider import write_mark
 from jupyter_sky.clouds.provider.values import ErrorCause
 from jupyter_sky.clouds.slurm.provider import FOLDER
 from jupyter_sky.clouds.testing import Operation, World
-from jupyter_sky.clouds.testing.harness import wait_until
+from jupyter_sky.clouds.testing.provider import wait_until
 from tests.emulators.loopback import warm_cache
 from tests.emulators.slurm import slurm
 from tests.emulators.slurm_faults import CUT, WORDS, SlurmFaults

@@ -28,7 +28,7 @@ from jupyter_sky.clouds.container import Container, ContainerProgram
 from jupyter_sky.clouds.launches.machine_slices import slice_sizes
 from jupyter_sky.clouds.local import machine_size
 from jupyter_sky.clouds.provider import ProviderError
-from jupyter_sky.clouds.testing.harness import Account, wait_until
+from jupyter_sky.clouds.testing.provider import Account, wait_until
 from jupyter_sky.machines.provisioner.placement import decide_placement, usable_providers
 from jupyter_sky.machines.provisioner.preview import preview_plan
 from tests.clouds.container_world import REFUSALS, ContainerWorld

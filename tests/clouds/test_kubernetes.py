@@ -22,7 +22,7 @@ from jupyter_sky.clouds.kubernetes import provider
 from jupyter_sky.clouds.kubernetes import provider as status
 from jupyter_sky.clouds.kubernetes.provider import Kubernetes
 from jupyter_sky.clouds.provider import ProviderError
-from jupyter_sky.clouds.testing.harness import wait_until
+from jupyter_sky.clouds.testing.provider import wait_until
 from jupyter_sky.machines.provisioner.placement import decide_placement, usable_providers
 from jupyter_sky.machines.provisioner.preview import preview_plan
 from jupyter_sky.workflows.pipelines.run import placing

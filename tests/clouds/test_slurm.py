@@ -18,7 +18,7 @@ from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.provider import Machine, ProviderError
 from jupyter_sky.clouds.slurm.provider import FOLDER, Slurm
-from jupyter_sky.clouds.testing.harness import wait_until
+from jupyter_sky.clouds.testing.provider import wait_until
 from tests.clouds.rest_launches import Launches
 from tests.clouds.slurm_world import NODES, SlurmWorld
 from tests.emulators import slurm

@@ -13,7 +13,6 @@ import pytest
 from tornado.httpclient import HTTPClientError
 
 from jupyter_sky.base.requests.offers import Offer
-from jupyter_sky.interfaces.server import cost
 from jupyter_sky.knowledge.ledger import budget
 from tests.ledger import test_ledger
 from tests.ledger.test_ledger import put_run
@@ -113,7 +112,7 @@ async def test_the_server_keeps_the_budget_though_nobody_asks(
     store, monkeypatch: pytest.MonkeyPatch, data, request
 ) -> None:
     """No front end and no kernel: the cluster ends all the same."""
-    monkeypatch.setattr(cost, "RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(overview, "RETRY_SECONDS", 0.2)
     monkeypatch.setattr(budget, "GRACE_SECONDS", 0.5)
     put_cluster(store, "train", 5.0, time.time() - HOUR, cloud="local")
     budget.write_budget(store, 1.0, "%config")

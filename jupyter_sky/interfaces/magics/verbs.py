@@ -14,10 +14,8 @@ from jupyter_sky.base.requests.quantities import join_durations
 from jupyter_sky.base.translation import _
 from jupyter_sky.interfaces.magics import (  # noqa: F401 (each declares its verbs)
     bag_verbs,
-    catalog_verbs,
     cell_verbs,
     cluster_verbs,
-    example_verbs,
     launch_verbs,
     pipeline_verbs,
     placement_verbs,

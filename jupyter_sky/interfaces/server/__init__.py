@@ -20,7 +20,6 @@ def load(server_app: Any) -> None:
     from jupyter_sky.interfaces.server import (
         bags,
         clusters,
-        cost,
         files,
         form,
         help,
@@ -36,9 +35,9 @@ def load(server_app: Any) -> None:
     if SCHEMA["$id"] not in logger.schemas:
         logger.register_event_schema(SCHEMA)
     web.settings["jupyter_sky"] = service = SkyService(server_app, logger)
-    cost.enforce_budget(service)
+    overview.enforce_budget(service)
     base = web.settings["base_url"]
-    modules = (overview, clusters, files, runs, pipelines, bags, form, cost, help)
+    modules = (overview, clusters, files, runs, pipelines, bags, form, help)
     web.add_handlers(
         ".*$",
         [

@@ -16,12 +16,16 @@ from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.translation import _
 
 if TYPE_CHECKING:
-    from jupyter_sky.execution.functions.plugins.accelerate_environment import Accelerate
     from jupyter_sky.execution.functions.plugins.jax_processes import Jax
     from jupyter_sky.execution.functions.plugins.joblib_backend import Joblib
     from jupyter_sky.execution.functions.plugins.mpi_world import Mpi
     from jupyter_sky.execution.functions.plugins.process_groups import Torch
-    from jupyter_sky.execution.functions.plugins.process_setups import Cuml, HuggingFace, Keras
+    from jupyter_sky.execution.functions.plugins.process_setups import (
+        Accelerate,
+        Cuml,
+        HuggingFace,
+        Keras,
+    )
 
 __all__ = [
     "accelerate",
@@ -183,7 +187,7 @@ def accelerate(
     backend, timeout
         As of `torch`.
     """
-    from jupyter_sky.execution.functions.plugins.accelerate_environment import (
+    from jupyter_sky.execution.functions.plugins.process_setups import (
         Accelerate,
         accelerate_variables,
     )

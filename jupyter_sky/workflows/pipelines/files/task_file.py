@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -34,7 +34,7 @@ from jupyter_sky.workflows.pipelines.files.task_resources import FileNotes, read
 
 EXTENSION = "x-sky"
 _HEADER = ("name", "execution", EXTENSION)
-_SHARED = ("same_region", "same_cluster")
+_SHARED = {"same_region": Dag.same_region, "same_cluster": Dag.same_cluster}
 _OWN = ("after", "arg", "function", "hours", "residency", "retry", "spin_up", "time", "timeout")
 _ENVIRONMENT = ("envs", "secrets", "workdir", "file_mounts", "setup")
 _FIELDS = ("name", "run", "num_nodes", "resources", "inputs", "outputs", EXTENSION, *_ENVIRONMENT)
@@ -114,9 +114,9 @@ def read_task_file(path: Path, values: Mapping[str, Any] | None = None) -> TaskF
         for number, document in enumerate(documents, 1):
             _read_task(document, single or f"task{number}", reading)
     _link(documents, _is_parallel(header, reading), dag, reading)
-    for key in _SHARED:
+    for key, share in _SHARED.items():
         for group in _groups(own.get(key), key, reading):
-            getattr(dag, key)(*group)
+            share(dag, *group)
     for name in reading.values:
         if name not in reading.used:
             known = sorted({each for task in dag for each in task.environment.variables})
@@ -197,7 +197,7 @@ def _check_fields(fields: Mapping[str, Located], notes: FileNotes) -> None:
 
 
 def _fields_of(
-    fields: Mapping[str, Located], reading: _Reading, known: tuple[str, ...] = _SHARED
+    fields: Mapping[str, Located], reading: _Reading, known: Collection[str] = _SHARED
 ) -> dict[str, Located]:
     """Return the fields of ``x-sky``."""
     own = reading.notes.mapping(fields.get(EXTENSION, _NOTHING), EXTENSION)
