@@ -13,6 +13,7 @@ import pytest
 from tornado.httpclient import HTTPClientError
 
 from jupyter_sky.base.requests.offers import Offer
+from jupyter_sky.interfaces.server import overview
 from jupyter_sky.knowledge.ledger import budget
 from tests.ledger import test_ledger
 from tests.ledger.test_ledger import put_run

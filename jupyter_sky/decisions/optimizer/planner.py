@@ -219,14 +219,7 @@ class Planner:
         usd = math.fsum([one.usd for one in placed] + [move.usd for move in moves])
         checked = math.isclose(usd, solution.cost, rel_tol=1e-6, abs_tol=1e-6)
         checked &= math.isclose(outcome.hours, solution.hours, rel_tol=1e-6, abs_tol=1e-6)
-        sizes = solution.sizes
-        certificate = Certificate(
-            *(solution.status, solution.value, solution.bound, solution.gap),
-            *(solution.proof, solution.solver, self.tables.offer_count, sizes.labels),
-            *(sizes.labels_kept, len(placed), len(problem.edges), sizes.variables, sizes.rows),
-            checked,
-            {"tables": built, **solution.seconds},
-        )
+        seconds = {"tables": built, **solution.seconds}
         return Plan(
             self.builder.graph.name,
             describe_objective(self.objective),
@@ -235,17 +228,12 @@ class Planner:
             solution.cost,
             solution.hours,
             solution.gco2,
-            certificate,
+            _certify(solution, problem, self.tables.offer_count, checked, seconds),
             self._notes(placed, moves),
             planner=PlanQuestions(
-                self.find_reasons,
-                self.compare_conditions,
-                self.find_alternatives,
-                self.replan,
-                self.replan_without,
-                self.next_best,
-                self.count_offers,
-                self.make_problem,
+                *(self.find_reasons, self.compare_conditions, self.find_alternatives),
+                *(self.replan, self.replan_without, self.next_best),
+                *(self.count_offers, self.make_problem),
             ),
             deadline_h=self.objective.deadline_h,
         )
@@ -362,3 +350,16 @@ def describe_data(moves: Sequence[PlannedTransfer]) -> list[str]:
 
 def _rate(move: PlannedTransfer) -> float:
     return move.gb * 8 / (move.hours * 3600) if move.hours else 0.0
+
+
+def _certify(
+    solution: Solution, problem: Problem, offers: int, checked: bool, seconds: dict[str, float]
+) -> Certificate:
+    """Return what is proven about a solution; `checked` by the evaluator, seconds by step."""
+    sizes = solution.sizes
+    return Certificate(
+        *(solution.status, solution.value, solution.bound, solution.gap),
+        *(solution.proof, solution.solver, offers, sizes.labels),
+        *(sizes.labels_kept, len(problem.tasks), len(problem.edges), sizes.variables, sizes.rows),
+        *(checked, seconds),
+    )

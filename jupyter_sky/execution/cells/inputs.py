@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -63,13 +63,6 @@ def collect_inputs(
     order = history.changed_later(found)
     order |= {name: (True, True) for name in found if is_result(name)}  # the latest is here
     env = {name: _read_variable(name) for name in options.env}
-    notes = [_("found by --auto: {found}").format(found=", ".join(found))] if found else []
-    if packed.sent_modules:
-        words = _("sent along, as the inputs need them: modules {names}")
-        notes.append(words.format(names=", ".join(sorted(packed.sent_modules))))
-    if missing := packed.left_out:
-        words = _("Out is there without {missing}: -i {first} sends it")
-        notes.append(words.format(missing=", ".join(missing), first=missing[0]))
     return Sending(
         code,
         options,
@@ -81,11 +74,23 @@ def collect_inputs(
             for name in found
         },
         env,
-        tuple(notes),
+        tuple(_describe(packed, found)),
         tuple(packed.types),
         tuple(packed.modules),
         frozenset(packed.models),
     )
+
+
+def _describe(packed: _PackedInputs, found: Sequence[str]) -> Iterator[str]:
+    """Yield notes for the user on inputs; `found` by ``--auto``."""
+    if found:
+        yield _("found by --auto: {found}").format(found=", ".join(found))
+    if packed.sent_modules:
+        words = _("sent along, as the inputs need them: modules {names}")
+        yield words.format(names=", ".join(sorted(packed.sent_modules)))
+    if missing := packed.left_out:
+        words = _("Out is there without {missing}: -i {first} sends it")
+        yield words.format(missing=", ".join(missing), first=missing[0])
 
 
 class _PackedInputs:

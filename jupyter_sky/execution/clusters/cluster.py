@@ -35,11 +35,10 @@ from jupyter_sky.machines.engines.wire.controller_requests import ListEngines
 from jupyter_sky.machines.provisioner import check_alive
 from jupyter_sky.machines.provisioner.bootstrap import ensure_uv
 from jupyter_sky.machines.provisioner.launch_stages import record_event
-from jupyter_sky.machines.provisioner.ssh_launch import STAGES, open_tunnel
+from jupyter_sky.machines.provisioner.ssh_launch import STAGES, open_connection
 from jupyter_sky.machines.storage.stores.places import LOCAL
 
 if TYPE_CHECKING:
-    from jupyter_sky.machines.engines.client.connection import ClusterConnection
     from jupyter_sky.machines.engines.client.tunnel import Tunnel
 
 from typing import TYPE_CHECKING
@@ -93,36 +92,15 @@ class ClusterHandle:
     """
 
     def __init__(self, row: ClusterRow, store: Store, notebook: str) -> None:
-        from jupyter_sky.machines.engines.client.connection import ClusterConnection
-
         self.row, self.store, self.notebook = row, store, notebook
         self.datasets: set[str] = set()  # ids of those that its machines have
         self.mounts: set[str] = set()  # ids of those that this process serves
-        self.unreachable_peers: set[tuple[int, int]] = (
-            set()
-        )  # pairs of ranks: first, not from second
+        # pairs of ranks: the first is not reached from the second
+        self.unreachable_peers: set[tuple[int, int]] = set()
         self.idleness = IdleWarning(row.name)
         self.cloud = clouds.get(row.cloud)
         self.machines = [Machine(**machine) for machine in row.machines]
-        file = Path(row.connection["file"])
-        try:
-            self.tunnel = open_tunnel(file)
-        except FileNotFoundError as error:  # its controller has just ended
-            raise SkyClusterLost(
-                _("cluster {cluster} does not answer").format(cluster=row.name)
-            ) from error
-        try:
-            self.connection: ClusterConnection = ClusterConnection(
-                row.name, self.tunnel.connection if self.tunnel else file
-            )
-        except BaseException:
-            if self.tunnel:
-                self.tunnel.close()
-            raise
-        if tunnel := self.tunnel:
-            self.connection.down_reason = lambda: (
-                "" if tunnel.is_up else tunnel.down_reason or "connecting"
-            )
+        self.tunnel, self.connection = open_connection(Path(row.connection["file"]), row.name)
         self.notices = MachineNotices(self.record_event)
         self.connection.client.on_notices = lambda told: self.notices.update(told, time.time())
         self.money_left: Callable[[], float | None] = lambda: None

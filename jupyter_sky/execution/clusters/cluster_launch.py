@@ -79,10 +79,7 @@ def launch_cluster(
         The launch, which costs money, cannot be recorded now.
     """
     settings = Sky.load()
-    idle = request.idle
-    if idle is None:
-        idle = parse_duration(settings.idle, "Sky.idle")
-
+    idle = parse_duration(settings.idle, "Sky.idle") if request.idle is None else request.idle
     is_announced = False
 
     def launch(offer: Offer) -> ClusterHandle:

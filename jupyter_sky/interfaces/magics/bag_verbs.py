@@ -114,24 +114,15 @@ def submit_bag(
     """Run a command or a function for many values of its parameters."""
     from jupyter_sky.base.requests.cell_options.ranges import read_ranges
     from jupyter_sky.interfaces.api.jobs import bag, read_app
-    from jupyter_sky.workflows.bags.queue.parameters import make_sweep
 
     names = {each.dest for each in RESOURCES}
     labels = {name: settings.pop(name) for name in list(settings) if name in names}
     asked = {name: value for name, value in settings.items() if value is not None}
     if "need" in asked and asked["need"] >= 1:
         asked["need"] = int(asked["need"])
-    ranges = read_ranges(sweep, seed)
-    if jobs is not None and ranges:
-        raise SkyUsageError(_("--jobs and --sweep exclude each other"), hint=_("give one of them"))
-    if jobs is None and not ranges and count is None:
-        raise SkyUsageError(
-            _("bag submit: there are no jobs"), hint=_("--sweep lr=0.1,0.01, --jobs FILE or -n 20")
-        )
-    found = jobs or (make_sweep(ranges, where, count) if ranges else count)
     run = bag(
         read_app(app),
-        found,
+        _choose_jobs(jobs, read_ranges(sweep, seed), where, count),
         resources=Resources.parse(**labels),
         slurm=slurm if sbatch is None else sbatch,
         detach=detach,
@@ -141,6 +132,19 @@ def submit_bag(
         print(_("bag {name} goes on by itself: bag status {name} --follow").format(name=run.name))
         return None
     return _follow(run)
+
+
+def _choose_jobs(jobs: Path | None, ranges: Any, where: str | None, count: int | None) -> Any:
+    """Return the jobs of a bag: a file, the values of a sweep, or a number."""
+    from jupyter_sky.workflows.bags.queue.parameters import make_sweep
+
+    if jobs is not None and ranges:
+        raise SkyUsageError(_("--jobs and --sweep exclude each other"), hint=_("give one of them"))
+    if jobs is None and not ranges and count is None:
+        raise SkyUsageError(
+            _("bag submit: there are no jobs"), hint=_("--sweep lr=0.1,0.01, --jobs FILE or -n 20")
+        )
+    return jobs or (make_sweep(ranges, where, count) if ranges else count)
 
 
 @verb(

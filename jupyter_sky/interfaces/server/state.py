@@ -246,18 +246,10 @@ def _cluster(
     usd: float | None,
     stopped: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    name, state, note = row["name"], row["state"], row["note"]
-    if stopped and name in snapshot.starts:
-        state, note, stopped = "starting", snapshot.starts[name], None
-    elif stopped:
-        note = snapshot.failed_starts.get(name) or note
-    if state in ("up", "stopped") and name in snapshot.ending:
-        state = "ending"
-    launcher = json.loads(row["connection"]) if row["state"] == "starting" else {}
-    if launcher and not is_alive(launcher.get("launcher", {}), row["renewed"], now):
-        note = _(
-            "its notebook was killed while it launched it; end it to be sure that nothing is up"
-        )
+    name = row["name"]
+    state, note = _state_and_note(row, now, snapshot, stopped is not None)
+    if name in snapshot.starts:
+        stopped = None
     said = idle_reports.get((name, row["created"]))
     users = said.users if said and now - said.at < USE_VALID_SECONDS else ()
     origin = describe_origin(row["price_source"], row["price_date"])
@@ -280,6 +272,24 @@ def _cluster(
         "note": note or None,
         "orphan": False,
     }
+
+
+def _state_and_note(
+    row: dict[str, Any], now: float, snapshot: Snapshot, is_stopped: bool
+) -> tuple[str, str]:
+    name, state, note = row["name"], row["state"], row["note"]
+    if is_stopped and name in snapshot.starts:
+        state, note = "starting", snapshot.starts[name]
+    elif is_stopped:
+        note = snapshot.failed_starts.get(name) or note
+    if state in ("up", "stopped") and name in snapshot.ending:
+        state = "ending"
+    launcher = json.loads(row["connection"]) if row["state"] == "starting" else {}
+    if launcher and not is_alive(launcher.get("launcher", {}), row["renewed"], now):
+        note = _(
+            "its notebook was killed while it launched it; end it to be sure that nothing is up"
+        )
+    return state, note
 
 
 def _idle_left(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.base.concurrency import run_parallel
 from jupyter_sky.base.errors import SkyClusterLost, SkyError
@@ -21,6 +21,9 @@ from jupyter_sky.machines.engines.client.tunnel import Tunnel
 from jupyter_sky.machines.engines.controller.logins import LOGIN_VARIABLE
 from jupyter_sky.machines.provisioner.bootstrap import NOT_STARTED, prepare
 from jupyter_sky.machines.provisioner.launch_stages import LaunchStages
+
+if TYPE_CHECKING:
+    from jupyter_sky.machines.engines.client.connection import ClusterConnection
 
 START_SECONDS = 120.0
 STAGES = "stages.jsonl"
@@ -280,3 +283,30 @@ def shell_command(path: Path, node: Slot | None = None, command: str = "") -> st
     if not command:
         login = login.replace("ssh ", "ssh -t ", 1)
     return f"{login} {shlex.quote(inside)}"
+
+
+def open_connection(path: Path, cluster: str) -> tuple[Tunnel | None, ClusterConnection]:
+    """Connect to the cluster that a file describes; return its tunnel too, if it needs one.
+
+    Raises
+    ------
+    SkyClusterLost
+        Its controller has just ended.
+    """
+    from jupyter_sky.machines.engines.client.connection import ClusterConnection
+
+    try:
+        tunnel = open_tunnel(path)
+    except FileNotFoundError as error:
+        raise SkyClusterLost(
+            _("cluster {cluster} does not answer").format(cluster=cluster)
+        ) from error
+    if tunnel is None:
+        return None, ClusterConnection(cluster, path)
+    try:
+        connection = ClusterConnection(cluster, tunnel.connection)
+    except BaseException:
+        tunnel.close()
+        raise
+    connection.down_reason = lambda: "" if tunnel.is_up else tunnel.down_reason or "connecting"
+    return tunnel, connection

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -11,11 +11,12 @@ import numpy as np
 
 from jupyter_sky.base.clouds.register import find_facts
 from jupyter_sky.base.errors import SkyError, SkyNoOffer, SkyNoPlan
+from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.quantities import format_duration
 from jupyter_sky.base.requests.resources import Resources
 from jupyter_sky.base.translation import _
 from jupyter_sky.decisions.optimizer.candidates import no_offer
-from jupyter_sky.decisions.optimizer.constraints import Residency
+from jupyter_sky.decisions.optimizer.constraints import Residency, _OfferDemand
 from jupyter_sky.decisions.optimizer.pricing import PricedTask
 from jupyter_sky.decisions.optimizer.problem_builder import ProblemBuilder
 from jupyter_sky.decisions.optimizer.quota_limits import WithinQuotas
@@ -88,25 +89,10 @@ def _explain_refused(
     best = int(near[np.argmin(cost)])
     gone = [demand for bit, demand in enumerate(demands) if refused[best] >> bit & 1]
     names = [demand.name for demand in gone]
-    lives = any(isinstance(demand, Residency) for demand in gone)
     asked = " or ".join(need.command_line() or "any machine" for need in one.spec.needs)
-    regions = sorted(
-        {
-            area
-            for site in np.unique(one.pool.site[possible]).tolist()
-            for area in _areas(builder, site)
-        }
-    )
     nearest = builder.market.offer(one.pool, best)
-    hints = [
-        text
-        for demand in gone
-        if isinstance(demand, WithinQuotas)
-        for text in demand.explain(nearest)
-        if text
-    ]
-    if lives and regions:
-        hints.append(_("it is on sale in {regions}").format(regions=", ".join(regions)))
+    sites = np.unique(one.pool.site[possible]).tolist()
+    hints = _explain_demands(builder, gone, nearest, sites)
     return SkyNoPlan(
         _(
             "task {name}: {asked} and {names} cannot hold together: {sum:,} offers "
@@ -121,6 +107,23 @@ def _explain_refused(
         ),
         hint="\n".join(hints) or None,
     )
+
+
+def _explain_demands(
+    builder: ProblemBuilder, demands: Sequence[_OfferDemand], nearest: Offer, sites: Iterable[int]
+) -> list[str]:
+    """Return what helps against demands: quotas to raise, areas where the request is on sale."""
+    hints = [
+        text
+        for demand in demands
+        if isinstance(demand, WithinQuotas)
+        for text in demand.explain(nearest)
+        if text
+    ]
+    regions = sorted({area for site in sites for area in _areas(builder, site)})
+    if regions and any(isinstance(demand, Residency) for demand in demands):
+        hints.append(_("it is on sale in {regions}").format(regions=", ".join(regions)))
+    return hints
 
 
 def _areas(builder: ProblemBuilder, site: int) -> list[str]:

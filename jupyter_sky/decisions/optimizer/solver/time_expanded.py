@@ -169,21 +169,11 @@ class TimeExpandedBound:
         at, group_at = (np.concatenate(part) for part in zip(*pairs, strict=True))
         ahead, widths = tail.first - head.first, (tail.unary.shape[1], head.unary.shape[1])
         ends = widths[0] + widths[1]
+        there = np.clip(widths[1] - ahead - steps, 0, ends)
+        back = np.clip(widths[0] + ahead + steps, 0, ends)
         return _Move(
-            make_ways(
-                label,
-                group,
-                (count, widths[1]),
-                scale * usd,
-                np.clip(widths[1] - ahead - steps, 0, ends),
-            ),
-            make_ways(
-                group,
-                label,
-                (len(place), widths[0]),
-                scale * usd,
-                np.clip(widths[0] + ahead + steps, 0, ends),
-            ),
+            make_ways(label, group, (count, widths[1]), scale * usd, there),
+            make_ways(group, label, (len(place), widths[0]), scale * usd, back),
             make_ways(group_at, at, (len(head.used), widths[1])),
             make_ways(at, group_at, (count, widths[1])),
         )

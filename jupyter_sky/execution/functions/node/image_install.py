@@ -228,27 +228,9 @@ def _apt(packages: Sequence[str]) -> None:
         ]
         if not missing:
             return
-        root_prefix = [] if os.geteuid() == 0 else ["sudo", "-n"]
-        if root_prefix and (
-            shutil.which("sudo") is None or subprocess.run([*root_prefix, "true"]).returncode
-        ):
-            raise SkyBootstrapError(
-                _("image: {missing} must be installed by root, which we are not").format(
-                    missing=" ".join(missing)
-                ),
-                hint=_(
-                    "have the owner of the machine install it, or allow sudo without a password"
-                ),
-            )
-        install = [
-            *root_prefix,
-            "apt-get",
-            "install",
-            "-y",
-            "-q",
-            "--no-install-recommends",
-            *missing,
-        ]
+        root_prefix = _root_prefix(missing)
+        install = [*root_prefix, "apt-get", "install", "-y", "-q", "--no-install-recommends"]
+        install += missing
         env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         result = _run_command(install, env)
         if result.returncode:  # its lists may be old, or not there at all
@@ -261,6 +243,21 @@ def _apt(packages: Sequence[str]) -> None:
                     missing=" ".join(missing), last=last
                 )
             )
+
+
+def _root_prefix(missing: Sequence[str]) -> list[str]:
+    """Return what a command needs before it to run as root."""
+    if os.geteuid() == 0:
+        return []
+    prefix = ["sudo", "-n"]
+    if shutil.which("sudo") is None or subprocess.run([*prefix, "true"]).returncode:
+        raise SkyBootstrapError(
+            _("image: {missing} must be installed by root, which we are not").format(
+                missing=" ".join(missing)
+            ),
+            hint=_("have the owner of the machine install it, or allow sudo without a password"),
+        )
+    return prefix
 
 
 def _is_installed(name: str) -> bool:

@@ -529,15 +529,9 @@ class PoolMembers:
             engines = cluster.connection.client.engines_by_rank
             slots, executor = self._worker.concurrency, self._worker.executor_kind
             for place, rank in enumerate(ranks):
-                self._dispatcher.nodes[rank] = PoolNode(
-                    rank,
-                    cluster.connection,
-                    place,
-                    slots,
-                    executor,
-                    engines[place],
-                    joining=bool(prepare),
-                )
+                node = PoolNode(rank, cluster.connection, place, slots, executor, engines[place])
+                node.joining = bool(prepare)
+                self._dispatcher.nodes[rank] = node
             self.clusters.append(cluster)
             cluster.connection.use.pools.append(self._use)
             cluster.connection.on_lost.append(self._dispatcher.dispatch)  # it may be idle

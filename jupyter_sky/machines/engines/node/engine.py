@@ -102,9 +102,7 @@ def main(argv: list[str]) -> None:
     engine_app.Kernel = SkyKernel  # type: ignore[misc]
     engine_app.IOPubThread = OutputPublisher  # type: ignore[misc]
     met = directory / "security" / "engine.json"
-    deadline = time.monotonic() + CONNECTION_FILE_SECONDS
-    while not met.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    _await_file(met, CONNECTION_FILE_SECONDS)
     SkyKernel.cell_file = CurrentCellFile(cell_file_path(directory, rank))
     # as in a notebook's kernel, forked processes can be ended and what they print is shown
     os.register_at_fork(after_in_child=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
@@ -121,6 +119,13 @@ def main(argv: list[str]) -> None:
             "--IPEngine.log_level=30",
         ]
     )
+
+
+def _await_file(path: Path, seconds: float) -> None:
+    """Wait for a file; ipyparallel says what is wrong where it does not come."""
+    deadline = time.monotonic() + seconds
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 if __name__ == "__main__":

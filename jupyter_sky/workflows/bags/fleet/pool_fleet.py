@@ -122,16 +122,7 @@ class PoolFleet:
         self._is_local = is_local = _is_local(resources)
         count = self._count_machines(jobs, is_local)
         self._size = count
-        worker = Worker(self._settings.per_machine)
-        if self._settings.per_machine > 1:
-            worker = replace(worker, executor="process")
-        compute = Compute(
-            worker=worker,
-            options=Options(cluster=is_local, console=False),
-            image=self._around.get("image"),
-            plugins=self._around.get("plugins") or (),
-        )
-        compute.check()
+        compute = self._describe_machines(is_local)
         resources = replace(resources, nodes=count)
         launcher = ClusterLauncher(
             self._session.clusters,
@@ -159,6 +150,19 @@ class PoolFleet:
             clusters = launcher.obtain(self._cluster, 1)
         nodes = Nodes(min=1, desired=count) if count > 1 else None
         return compute.use_clusters(clusters, launcher, nodes)
+
+    def _describe_machines(self, is_local: bool) -> Compute:
+        worker = Worker(self._settings.per_machine)
+        if self._settings.per_machine > 1:
+            worker = replace(worker, executor="process")
+        compute = Compute(
+            worker=worker,
+            options=Options(cluster=is_local, console=False),
+            image=self._around.get("image"),
+            plugins=self._around.get("plugins") or (),
+        )
+        compute.check()
+        return compute
 
     def _count_machines(self, jobs: int, is_local: bool) -> int:
         most = max(1, math.ceil(jobs / self._settings.per_machine))

@@ -225,17 +225,9 @@ def make_table(
         ended += report.phase.is_final
         assumed += report.is_assumed
         state = f"{report.phase} ({report.reason})" if report.reason else str(report.phase)
-        rows.append(
-            (
-                report.name,
-                state,
-                _time(report.seconds),
-                _time(report.planned_seconds),
-                _usd(report.usd),
-                _usd(report.planned_usd),
-                report.place,
-            )
-        )
+        times = _time(report.seconds), _time(report.planned_seconds)
+        costs = _usd(report.usd), _usd(report.planned_usd)
+        rows.append((report.name, state, *times, *costs, report.place))
     title = _("Run {run}: {ended} of {count} tasks have ended; {time}, ${usd:.2f}").format(
         run=run, ended=ended, count=len(rows), time=format_duration(elapsed_seconds), usd=usd
     )
