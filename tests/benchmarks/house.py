@@ -326,6 +326,9 @@ def missing_sections(value: Any) -> list[str]:
     except (TypeError, ValueError):
         signature = inspect.Signature()
     parameters = [name for name in signature.parameters if name not in {"self", "cls"}]
+    exception = inspect.isclass(value) and issubclass(value, BaseException)
+    if exception and "__init__" not in vars(value):
+        parameters = []  # those of `SkyError`, which describes them
     if parameters and not (text["Parameters"] or (inspect.isclass(value) and text["Attributes"])):
         missing.append("Parameters")
     returns = str(signature.return_annotation)
@@ -336,7 +339,6 @@ def missing_sections(value: Any) -> list[str]:
         and not (text["Returns"] or text["Yields"])
     ):
         missing.append("Returns")
-    exception = inspect.isclass(value) and issubclass(value, BaseException)
     return missing if text["Examples"] or exception else [*missing, "Examples"]
 
 

@@ -38,6 +38,16 @@ def known_names() -> tuple[str, ...]:
     """Return the names of all clouds by the alphabet, those of one's own machines last.
 
     It reads the entry points: for completion, lists and errors, not for imports.
+
+    Returns
+    -------
+    tuple of str
+        As ``%%sky --cloud`` takes them.
+
+    Examples
+    --------
+    >>> known_names()[0], "ssh" in known_names()
+    ('aws', True)
     """
     return (*sorted({*VENDORS, *_entry_points()}), *ON_PREMISES)
 

@@ -283,6 +283,13 @@ class Offer:
 class Place:
     """Place of a launch: cloud, region, zone and type; an empty field stands for any.
 
+    Parameters
+    ----------
+    cloud, region, zone, instance_type
+        Names as in the catalog.
+    spot
+        Whether it is the spot market of the place.
+
     Examples
     --------
     >>> zone = Place("aws", "us-east-1", "us-east-1a", "g5.xlarge", spot=True)

@@ -81,6 +81,13 @@ def _filter_by_site(
 class Residency(_OfferDemand):
     """Only in these countries or jurisdictions.
 
+    Parameters
+    ----------
+    areas
+        Codes such as ``"eu"`` or ``"ch"``, one by one or with commas between them.
+    tasks
+        Names of the tasks that it binds; all unless given.
+
     Examples
     --------
     >>> Residency("eu, ch", tasks=["clean"]).name

@@ -137,6 +137,11 @@ def table(times: Mapping[str, Any]) -> ByMachine:
         Hours or durations by instance type, accelerator with its count (``"V100:4"``; without,
         any count), managed service, or cloud; the first of these that is there holds.
 
+    Returns
+    -------
+    ByMachine
+        Time estimator: hours by offer.
+
     Examples
     --------
     >>> t4 = Offer("gcp", "", "n1-standard-8+T4:1", 8, 30, gpu="T4", gpu_count=1)
@@ -170,6 +175,18 @@ class Amdahl:
 
 def amdahl(hours: float | str, serial: float = 0.0) -> Amdahl:
     """Return time on one vCPU, of which a share gains nothing from more of them.
+
+    Parameters
+    ----------
+    hours
+        Time on one vCPU, in hours or as a duration such as ``"90m"``.
+    serial
+        Share of it that more vCPUs do not shorten, from 0 to 1.
+
+    Returns
+    -------
+    Amdahl
+        Time estimator: hours by offer.
 
     Examples
     --------

@@ -62,6 +62,11 @@ class Finding:
 def doctor() -> Table:
     """Examine this installation; return a table of the findings, with the command for each.
 
+    Returns
+    -------
+    Table
+        A line for each finding.
+
     Examples
     --------
     >>> sky.doctor()  # doctest: +SKIP

@@ -66,10 +66,20 @@ def size_spark(cpus: int, memory: float, nodes: int) -> SparkSizes:
     memory
         Memory of a node in GiB.
 
+    Returns
+    -------
+    SparkSizes
+        Cores and memory of the driver and of the executors.
+
     Raises
     ------
     SkyError
         The nodes are too small for a driver and an executor.
+
+    Examples
+    --------
+    >>> size_spark(8, 32.0, 2).executors
+    2
     """
     usable = usable_memory(memory) * 1024
     executors = math.ceil(cpus / CORES_OF_EXECUTOR)

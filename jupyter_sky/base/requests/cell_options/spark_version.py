@@ -12,6 +12,11 @@ SPARK_VERSION = "4.2.0"
 def spark_version() -> str:
     """Return the version of Spark that a cluster is to run: that of the client that is here.
 
+    Returns
+    -------
+    str
+        ``MAJOR.MINOR.PATCH``.
+
     Examples
     --------
     >>> spark_version().split(".")[0]

@@ -5,6 +5,7 @@ They hold the place and nothing else: a cloud's SDK is imported when machines ar
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -49,6 +50,11 @@ class CloudValue:
 
     def __init_subclass__(cls, cloud: str = "") -> None:
         cls._cloud = cloud or cls.__name__.lower()
+        parameters = inspect.cleandoc(cls.__mro__[1].__doc__ or "").partition("\n\n")[2]
+        before, __, __ = parameters.partition("Examples\n---")
+        example = f"Examples\n--------\n>>> {cls.__name__}().name\n{cls._cloud!r}\n"
+        if "Examples" not in (cls.__doc__ or ""):
+            cls.__doc__ = f"{cls.__doc__}\n\n{before}{example}"
 
     def __init__(self, region: str | None = None, **others: object) -> None:
         if others:
