@@ -39,7 +39,7 @@ from jupyter_sky.execution.functions.calls.output import OutputSink
 from jupyter_sky.execution.functions.calls.tasks import RemoteFuture, StopReason
 from jupyter_sky.execution.functions.images.specs import Nodes, NodeSpec, Options, Worker
 from jupyter_sky.execution.functions.node.messages import ClosePool
-from jupyter_sky.execution.functions.pools.dask_client import (
+from jupyter_sky.execution.functions.pools.dask_node import (
     running_dask,
     start_scheduler,
     start_worker,

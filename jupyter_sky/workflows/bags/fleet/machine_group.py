@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.base.errors import (
     SkyCancelled,
@@ -24,18 +23,19 @@ from jupyter_sky.execution.functions.calls.retry import Retry
 from jupyter_sky.execution.functions.images.specs import Options, Worker
 from jupyter_sky.execution.functions.pools.compute import Compute
 from jupyter_sky.execution.functions.pools.launch import ClusterLauncher
-from jupyter_sky.machines.engines.node.instance import instance_info
-from jupyter_sky.workflows.bags.fleet.node import Call, run_jobs
+from jupyter_sky.workflows.bags.fleet.node import (
+    CommandWorld,
+    GangFailed,
+    make_gang_runner,
+)
 from jupyter_sky.workflows.bags.queue.application import (
     App,
-    FunctionApp,
     JobOutcome,
     OpenJob,
 )
 
 if TYPE_CHECKING:
     from jupyter_sky.base.store.store import ClusterRow
-    from jupyter_sky.execution.functions.calls.group_restart import GroupKind
     from jupyter_sky.execution.functions.pools.pool import Pool
     from jupyter_sky.execution.sessions.session import Session
 
@@ -45,7 +45,6 @@ STOP_SECONDS = 5.0
 """Time for a job's nodes to stop once one has failed; then their engines are restarted."""
 LOSSES = 1_000_000
 """Losses of machines after which a job is given up: none, as they are not its fault."""
-T = TypeVar("T")
 
 
 class MachineGroup:
@@ -219,62 +218,3 @@ class MachineGroup:
     def _note_done(self, _future: Future[list[JobOutcome]]) -> None:
         with self._lock:
             self.messages -= 1
-
-
-class GangFailed(Exception):
-    """A rank of a job has failed; the others are stopped, since they would wait for it.
-
-    Attributes
-    ----------
-    outcome : JobOutcome
-        Of this rank.
-    """
-
-    @property
-    def outcome(self) -> JobOutcome:
-        """Outcome of the rank."""
-        return self.args[0]
-
-
-@dataclass(frozen=True, slots=True)
-class CommandWorld:
-    """Plug-in that makes the commands which nodes run together one MPI world."""
-
-    group: ClassVar[GroupKind] = "calls"
-    """After a loss all of them begin again."""
-
-    def around(self, call: Callable[[], T]) -> T:
-        """Run a call whose commands find the others."""
-        from jupyter_sky.execution.functions.plugins.mpi_world import start_pmi_server
-        from jupyter_sky.execution.functions.plugins.rendezvous import SINGLE_NODE, broadcast_id
-
-        name = broadcast_id()
-        if not name or name == SINGLE_NODE:
-            return call()
-        info = instance_info()
-        line = start_pmi_server(name)
-        own = {"PMI_FD": line, "PMI_RANK": info.node, "PMI_SIZE": info.total_nodes}
-        os.environ.update({key: str(value) for key, value in own.items()})
-        try:
-            return call()
-        finally:
-            for key in own:
-                os.environ.pop(key, None)
-            os.close(line)
-
-
-def make_gang_runner(app: App) -> Callable[..., list[JobOutcome]]:
-    """Return the function that all nodes of a group call; modules of the app travel with it."""
-
-    def run(calls: Sequence[Call], seconds: float) -> list[JobOutcome]:
-        outcomes = run_jobs(app, calls, seconds)
-        if instance_info().total_nodes > 1:
-            for outcome in outcomes:
-                if outcome.error:
-                    raise GangFailed(outcome)
-        return outcomes
-
-    if isinstance(app, FunctionApp):
-        run.__module__ = getattr(app.function, "__module__", run.__module__)
-    run.__qualname__ = app.name  # notices name it
-    return run

@@ -7,11 +7,22 @@ import io
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from jupyter_sky.workflows.bags.queue.application import App, JobOutcome
+from jupyter_sky.machines.engines.node.instance import instance_info
+from jupyter_sky.workflows.bags.queue.application import (
+    App,
+    FunctionApp,
+    JobOutcome,
+)
 
+if TYPE_CHECKING:
+    from jupyter_sky.execution.functions.calls.group_restart import GroupKind
+
+
+T = TypeVar("T")
 Call = tuple[int, int, Mapping[str, Any]]
 """Number of a job, number of its attempt, its parameters."""
 HEAD_CHARACTERS, TAIL_CHARACTERS = 16_000, 48_000
@@ -149,3 +160,62 @@ class _Output(io.TextIOBase):
             self._cut(len(self._tail) - TAIL_CHARACTERS)
         gap = f"\n... {self._left_out} characters ...\n" if self._left_out else ""
         return self._head + gap + self._tail
+
+
+class GangFailed(Exception):
+    """A rank of a job has failed; the others are stopped, since they would wait for it.
+
+    Attributes
+    ----------
+    outcome : JobOutcome
+        Of this rank.
+    """
+
+    @property
+    def outcome(self) -> JobOutcome:
+        """Outcome of the rank."""
+        return self.args[0]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandWorld:
+    """Plug-in that makes the commands which nodes run together one MPI world."""
+
+    group: ClassVar[GroupKind] = "calls"
+    """After a loss all of them begin again."""
+
+    def around(self, call: Callable[[], T]) -> T:
+        """Run a call whose commands find the others."""
+        from jupyter_sky.execution.functions.plugins.mpi_world import start_pmi_server
+        from jupyter_sky.execution.functions.plugins.rendezvous import SINGLE_NODE, broadcast_id
+
+        name = broadcast_id()
+        if not name or name == SINGLE_NODE:
+            return call()
+        info = instance_info()
+        line = start_pmi_server(name)
+        own = {"PMI_FD": line, "PMI_RANK": info.node, "PMI_SIZE": info.total_nodes}
+        os.environ.update({key: str(value) for key, value in own.items()})
+        try:
+            return call()
+        finally:
+            for key in own:
+                os.environ.pop(key, None)
+            os.close(line)
+
+
+def make_gang_runner(app: App) -> Callable[..., list[JobOutcome]]:
+    """Return the function that all nodes of a group call; modules of the app travel with it."""
+
+    def run(calls: Sequence[Call], seconds: float) -> list[JobOutcome]:
+        outcomes = run_jobs(app, calls, seconds)
+        if instance_info().total_nodes > 1:
+            for outcome in outcomes:
+                if outcome.error:
+                    raise GangFailed(outcome)
+        return outcomes
+
+    if isinstance(app, FunctionApp):
+        run.__module__ = getattr(app.function, "__module__", run.__module__)
+    run.__qualname__ = app.name  # notices name it
+    return run
