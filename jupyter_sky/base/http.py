@@ -110,7 +110,7 @@ class JsonClient:
         return f"JsonClient({self._base!r})"
 
     def _open(self) -> requests.Session:
-        """Return the session, whose connections are used again; requests is imported now."""
+        """Return the session, which keeps connections open; this imports requests."""
         if self._session is None:
             import requests
             from requests.adapters import HTTPAdapter

@@ -6,16 +6,20 @@ list of names; it is read at the first use of one, so that importing the package
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Collection
 from functools import cache
 from importlib import import_module
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import ast
 
 
 def read_stub(file: str) -> dict[str, tuple[str, str]]:
     """Return module and attribute of each name that the stub beside a package's file exports."""
+    import ast  # not at the import of jupyter_sky
+    from pathlib import Path
+
     names: dict[str, tuple[str, str]] = {}
     imported: dict[str, tuple[str, str]] = {}
     for node in ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8")).body:

@@ -26,15 +26,14 @@ without a change of version. Messages of calls of functions are tuples in a pick
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, fields
 from operator import attrgetter
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, get_args
 
 from jupyter_sky.base.errors import SkyVersionError
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.translation import _
 
-Content = dict[str, Any]
-"""JSON form of a message."""
 Buffers = Sequence[bytes | memoryview]
 """Bytes that travel beside the JSON of a message."""
 
@@ -68,10 +67,10 @@ class Message:
         if op:  # a dataclass with slots is made twice, the second time without arguments
             cls.op = op
 
-    def encode(self) -> Content:
+    def encode(self) -> JsonObject:
         """Return the JSON form: name, and fields that differ from their default."""
-        content: Content = {**self.envelope, self.op_key: self.op} if self.op else {}
-        for name, default in _layout(type(self)).defaults:
+        content: JsonObject = {**self.envelope, self.op_key: self.op} if self.op else {}
+        for name, default in _LAYOUTS[type(self)].defaults:
             value = getattr(self, name)
             if value is not default and (default is MISSING or value != default):
                 content[name] = value
@@ -80,7 +79,7 @@ class Message:
     @classmethod
     def decode(cls, content: Mapping[str, Any], buffers: Buffers = ()) -> Self:
         """Return the message of a JSON form; unknown items of a later version are ignored."""
-        layout = _layout(cls)
+        layout = _LAYOUTS[cls]
         values = {name: content[name] for name, __ in layout.defaults if name in content}
         if layout.has_buffers:
             values["buffers"] = buffers
@@ -105,11 +104,12 @@ class Message:
 
     def to_tuple(self) -> tuple[Any, ...]:
         """Return name and fields, for a pickle."""
-        try:
-            return _GETTERS[type(self)](self)
-        except KeyError:  # not earlier: the fields are known once the dataclass has been made
-            getter = _GETTERS[type(self)] = _tuple_getter(type(self))
-            return getter(self)
+        return _LAYOUTS[type(self)].to_tuple(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Message):
+    """Reply without fields."""
 
 
 class Request(Message, Generic[ReplyT]):
@@ -133,34 +133,29 @@ class Request(Message, Generic[ReplyT]):
 
 
 class _Layout:
-    """Fields of a message class: names with defaults, and whether it has buffers."""
+    """Fields of a message class: names with defaults, whether it has buffers, and its tuple."""
 
-    __slots__ = ("defaults", "has_buffers")
+    __slots__ = ("defaults", "has_buffers", "to_tuple")
 
     def __init__(self, kind: type[Message]) -> None:
         found: Iterable[Any] = fields(kind)  # type: ignore[arg-type]
+        names = [each.name for each in found]
         self.defaults = tuple((f.name, f.default) for f in found if f.name != "buffers")
-        self.has_buffers = any(f.name == "buffers" for f in found)
+        self.has_buffers = "buffers" in names
+        self.to_tuple: Callable[[Message], tuple[Any, ...]] = (
+            attrgetter("op", *names) if names else lambda message: (message.op,)
+        )
 
 
-_GETTERS: dict[type[Message], Callable[[Message], tuple[Any, ...]]] = {}
+class _Layouts(dict[type[Message], _Layout]):
+    """Layouts of classes, made at their first use: fields are not known when a class is made."""
+
+    def __missing__(self, kind: type[Message]) -> _Layout:
+        found = self[kind] = _Layout(kind)
+        return found
 
 
-def _tuple_getter(kind: type[Message]) -> Callable[[Message], tuple[Any, ...]]:
-    """Return a function that returns name and fields of a message."""
-    found: Iterable[Any] = fields(kind)  # type: ignore[arg-type]
-    names = [each.name for each in found]
-    return attrgetter("op", *names) if names else lambda message: (message.op,)
-
-
-_LAYOUTS: dict[type[Message], _Layout] = {}
-
-
-def _layout(kind: type[Message]) -> _Layout:
-    found = _LAYOUTS.get(kind)
-    if found is None:  # not earlier: the fields are known once the dataclass has been made
-        found = _LAYOUTS[kind] = _Layout(kind)
-    return found
+_LAYOUTS = _Layouts()
 
 
 _HANDLED = "_handled_message"

@@ -1,21 +1,16 @@
-"""Modules of the version before, by their old names: for readers of what it has stored.
+"""Modules that have moved, by the names of the version before.
 
-Nothing can be imported at an old path; an import of one is refused with the new name. Pickles in
-stores, journals and kept results name classes by module: `open_pickle` finds them. The table has
+Nothing can be imported at an old path; an import of one is refused with the new name. The table has
 the new module of each old one, and of each class whose module was divided.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 PACKAGE = "jupyter_sky"
 
@@ -23,6 +18,8 @@ PACKAGE = "jupyter_sky"
 @cache
 def moved_modules() -> Mapping[str, str]:
     """Return the new name of each module by its old one, both below the package."""
+    from pathlib import Path  # not at the import of jupyter_sky
+
     text = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
     lines = (line.split(":") for line in text.splitlines() if line and not line.startswith("#"))
     return {old: new.strip() for new, olds in lines for old in olds.split()}
@@ -65,23 +62,3 @@ def refuse_moved_modules() -> None:
     """Let imports of old names fail with the new name."""
     if not any(finder is _MovedModules for finder in sys.meta_path):
         sys.meta_path.append(_MovedModules)
-
-
-class _Unpickler(pickle.Unpickler):
-    """Unpickler that finds modules, classes and functions that have moved since."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        package, __, old = module.partition(".")
-        moved = moved_modules().get(f"{old}.{name}") if package == PACKAGE else None
-        found = super().find_class(f"{PACKAGE}.{moved}" if moved else new_name(module), name)
-        if module.startswith("cloudpickle") and name == "subimport":
-            return lambda imported: found(new_name(imported))
-        return found
-
-
-def open_pickle(data: bytes | bytearray | memoryview, buffers: Sequence[Any] = ()) -> Any:
-    """Return a pickled value that this version or the one before has stored."""
-    try:
-        return pickle.loads(data, buffers=buffers)
-    except (ModuleNotFoundError, AttributeError):
-        return _Unpickler(io.BytesIO(data), buffers=buffers).load()

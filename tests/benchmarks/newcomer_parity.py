@@ -30,8 +30,8 @@ from jupyter_sky.execution.cells.request import with_settings
 from jupyter_sky.execution.clusters import cluster_launch
 from jupyter_sky.execution.clusters.cluster_request import ClusterRequest
 from jupyter_sky.execution.sessions import session as sessions
-from jupyter_sky.interfaces.forms import Fields, placement_text
-from jupyter_sky.interfaces.forms.cell_line import read
+from jupyter_sky.interfaces.forms.cell_line import Fields, read
+from jupyter_sky.interfaces.forms.expected_place import placement_text
 from jupyter_sky.interfaces.magics import verbs
 from jupyter_sky.interfaces.magics.dryrun import dry_run
 from jupyter_sky.knowledge.ledger.ledger import format_rate

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
 from jupyter_sky.base.requests.cell_options.schema import BY_DEST, OPTIONS
-from jupyter_sky.interfaces.forms import Fields, check, read, write
+from jupyter_sky.interfaces.forms.cell_line import Fields, check, read, write
 
 ALIASES = {"big": "--cpus 16+ --spot -i data", "bigger": "big --memory 64+", "bad": "--cpus 'x"}
 

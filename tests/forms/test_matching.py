@@ -12,9 +12,10 @@ from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.clouds.hyperstack import Hyperstack
 from jupyter_sky.clouds.launches.launch_support import is_launchable
 from jupyter_sky.clouds.local import machine_size
-from jupyter_sky.interfaces.forms import Fields, match, placement_text, schema
+from jupyter_sky.interfaces.forms.cell_line import Fields, schema
 from jupyter_sky.interfaces.forms.completion import CompletionContext, complete
-from jupyter_sky.interfaces.forms.matching import summary
+from jupyter_sky.interfaces.forms.expected_place import placement_text
+from jupyter_sky.interfaces.forms.matching import match, summary
 from jupyter_sky.knowledge.catalog import load
 from tests.store.rows import CLUSTER
 

@@ -35,8 +35,9 @@ from jupyter_sky.execution.clusters import cluster_launch
 from jupyter_sky.execution.functions.images.specs import Nodes, Spec
 from jupyter_sky.execution.functions.pools.launch import choose_offer
 from jupyter_sky.execution.sessions import session as sessions
-from jupyter_sky.interfaces.forms import Fields, placement_text
+from jupyter_sky.interfaces.forms.cell_line import Fields
 from jupyter_sky.interfaces.forms.completion import CompletionContext
+from jupyter_sky.interfaces.forms.expected_place import placement_text
 from jupyter_sky.interfaces.magics import verbs
 from jupyter_sky.interfaces.magics.dryrun import dry_run
 from jupyter_sky.knowledge.catalog import load

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky.base.requests.offers import Offer
-from jupyter_sky.interfaces.forms import schema
+from jupyter_sky.interfaces.forms.cell_line import schema
 from tests.server.conftest import Refused
 from tests.store.rows import CLUSTER
 

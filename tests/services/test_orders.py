@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.machines.engines.node.ports import PORTS, free_port
 from jupyter_sky.machines.engines.node.service_orders import (
     EngineOrder,
@@ -17,7 +18,7 @@ from jupyter_sky.machines.engines.node.service_orders import (
     write_state,
 )
 from jupyter_sky.machines.engines.node.service_processes import ClusterEngine, NodeProcess
-from jupyter_sky.machines.engines.wire.messages import ClusterConfig, Content
+from jupyter_sky.machines.engines.wire.messages import ClusterConfig
 from tests.conftest import wait_until
 
 
@@ -49,8 +50,8 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
 
 
 def test_cluster_is_as_far_as_its_last_node(tmp_path: Path) -> None:
-    sent: dict[int, Content] = {}
-    reports: dict[int, dict[str, Content]] = {}
+    sent: dict[int, JsonObject] = {}
+    reports: dict[int, dict[str, JsonObject]] = {}
     elsewhere = config(tmp_path, elsewhere=[0, 1, 2])
     cluster = ClusterEngine("spark", elsewhere, sent.__setitem__, lambda: reports, set)
     assert cluster.request("4.2.0", start=False)["state"] == ""
@@ -69,8 +70,8 @@ def test_cluster_is_as_far_as_its_last_node(tmp_path: Path) -> None:
 
 
 def test_failure_is_told_and_the_next_request_starts_anew(tmp_path: Path) -> None:
-    sent: dict[int, Content] = {}
-    reports: dict[int, dict[str, Content]] = {}
+    sent: dict[int, JsonObject] = {}
+    reports: dict[int, dict[str, JsonObject]] = {}
     elsewhere = config(tmp_path, elsewhere=[0], nodes=1)
     cluster = ClusterEngine("spark", elsewhere, sent.__setitem__, lambda: reports, set)
     cluster.request("4.2.0", start=True)
@@ -84,8 +85,8 @@ def test_failure_is_told_and_the_next_request_starts_anew(tmp_path: Path) -> Non
 
 def test_nobody_waits_for_a_node_that_is_lost(tmp_path: Path) -> None:
     """A node is lost before a start of the engine, and returns."""
-    sent: dict[int, Content] = {}
-    reports: dict[int, dict[str, Content]] = {}
+    sent: dict[int, JsonObject] = {}
+    reports: dict[int, dict[str, JsonObject]] = {}
     lost = {2}
     elsewhere = config(tmp_path, elsewhere=[0, 1, 2])
     cluster = ClusterEngine(
@@ -108,8 +109,8 @@ def test_nobody_waits_for_a_node_that_is_lost(tmp_path: Path) -> None:
 
 
 def test_nothing_is_ready_without_the_first_node(tmp_path: Path) -> None:
-    sent: dict[int, Content] = {}
-    reports: dict[int, dict[str, Content]] = {}
+    sent: dict[int, JsonObject] = {}
+    reports: dict[int, dict[str, JsonObject]] = {}
     lost = {0}
     elsewhere = config(tmp_path, elsewhere=[0, 1, 2])
     cluster = ClusterEngine("spark", elsewhere, sent.__setitem__, lambda: reports, lambda: lost)

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.base.moved_modules import moved_modules, open_pickle
+from jupyter_sky.base.moved_modules import moved_modules
 from jupyter_sky.base.requests.offers import Offer, Place
+from jupyter_sky.base.store.pickles import open_pickle
 from jupyter_sky.execution.checkpoints.save_format import read_state
 from jupyter_sky.workflows.bags.queue.application import CommandApp
 

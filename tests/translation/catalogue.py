@@ -62,7 +62,7 @@ def table_texts() -> Iterator[str]:
     """Yield the texts of the tables of options, fields, verbs and settings."""
     from jupyter_sky.base.requests.cell_options.schema import OPTIONS
     from jupyter_sky.base.settings.settings import Sky
-    from jupyter_sky.interfaces.forms.fields import schema
+    from jupyter_sky.interfaces.forms.cell_line import schema
     from jupyter_sky.interfaces.magics import verbs
 
     texts = [text for option in OPTIONS for text in (option.group, option.help)]

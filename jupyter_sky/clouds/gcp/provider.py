@@ -19,7 +19,6 @@ from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.requests import accelerators
 from jupyter_sky.clouds.gcp import errors, instances, service_account, tpu, tpu_client
-from jupyter_sky.clouds.gcp import instances as machine
 from jupyter_sky.clouds.gcp.account import GcpAccount
 from jupyter_sky.clouds.gcp.clients import PAGE_SIZE, GcpClients, connect, match_any
 from jupyter_sky.clouds.gcp.errors import has_code, ignore_codes
@@ -89,7 +88,7 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
         zone = request.offer.zone or choose_zone(access, request)
         ensure_network(access, request, config, stop)
         ranks = range(request.resources.nodes)
-        names = [machine.machine_name(request.token, rank) for rank in ranks]
+        names = [instances.machine_name(request.token, rank) for rank in ranks]
         try:
             InstanceLaunch(self, access, request, config, zone, stop).create()
             found = self._read(access, zone, names)
@@ -127,7 +126,7 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
         wanted = {OWNER: owner, TOKEN: token}
         exact = {key: value for key, value in wanted.items() if value}
         parts = [
-            f'(labels.{key} = "{machine.format_label(value)}")' for key, value in exact.items()
+            f'(labels.{key} = "{instances.format_label(value)}")' for key, value in exact.items()
         ]
         filter = " ".join(parts) or f"labels.{OWNER}:*"
         access = connect()
@@ -136,18 +135,18 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
             for zone, each in access.list_all_zones(
                 access.instances.aggregated_list, lambda found: found.instances, filter
             )
-            if all(machine.read_tags(each).get(key) == value for key, value in exact.items())
-            and (regions is None or machine.region_of_zone(zone) in regions)
+            if all(instances.read_tags(each).get(key) == value for key, value in exact.items())
+            and (regions is None or instances.region_of_zone(zone) in regions)
         ]
         return [
-            replace(seen, state="running", ended=None) if machine.is_stopped(each) else seen
+            replace(seen, state="running", ended=None) if instances.is_stopped(each) else seen
             for each, seen in found
         ] + [
             replace(vm, state="running") if vm.state == "ended" else vm  # it holds quota
             for zone, vm in tpu.list_machines(access)
             if owner in ("", vm.owner)
             and token in ("", vm.token)
-            and (regions is None or machine.region_of_zone(zone) in regions)
+            and (regions is None or instances.region_of_zone(zone) in regions)
         ]
 
     def describe(self, ids: Sequence[str]) -> list[Machine]:
@@ -198,7 +197,7 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
         """Delete disks and firewall rules that no machine uses; say what."""
         access, deleted = connect(), list[str]()
         for zone, name in list(_unused_disks(access, owner)):
-            if regions is None or machine.region_of_zone(zone) in regions:
+            if regions is None or instances.region_of_zone(zone) in regions:
                 with ignore_codes("gone", "resourceInUseByAnotherResource"):
                     access.call(access.disks.delete_unary, zone=zone, disk=name)
                     deleted.append(f"disk {zone}/{name}")
@@ -233,7 +232,7 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
         return found
 
     def _remember_machine(self, instance: Instance, zone: str) -> Machine:
-        seen = machine.parse_machine(instance, zone)
+        seen = instances.parse_machine(instance, zone)
         self._seen[seen.id] = seen
         return seen
 
@@ -255,7 +254,7 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
             known = replace(self._seen.get(blank.id, blank), state="ended")
             if name in taken:
                 words = "the cloud took the spot machine back"
-                ended = machine.parse_timestamp(taken[name])
+                ended = instances.parse_timestamp(taken[name])
                 yield replace(known, ended=ended, reason=words, preempted=True)
             elif known.lease_end and time.time() > known.lease_end:
                 yield replace(known, ended=known.lease_end, reason="its lease has ended")
@@ -263,11 +262,11 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
 
 def _unused_disks(access: GcpClients, owner: str) -> Iterator[tuple[str, str]]:
     old = time.time() - LAUNCH_GRACE_SECONDS
-    filter = f'labels.{OWNER} = "{machine.format_label(owner)}"'
+    filter = f'labels.{OWNER} = "{instances.format_label(owner)}"'
     for zone, disk in access.list_all_zones(
         access.disks.aggregated_list, lambda found: found.disks, filter
     ):
-        if not disk.users and machine.parse_timestamp(disk.creation_timestamp) < old:
+        if not disk.users and instances.parse_timestamp(disk.creation_timestamp) < old:
             yield zone, disk.name
 
 
@@ -441,15 +440,15 @@ def list_unused_rules(access: GcpClients, owner: str, alive: Collection[str]) ->
     return [
         rule.name
         for rule in access.call(access.firewalls.list)
-        if rule.network.endswith(f"/{machine.NETWORK}")
+        if rule.network.endswith(f"/{instances.NETWORK}")
         and (noted := _rule_tags(rule)).get(OWNER) == owner
         and noted.get(TOKEN) not in alive
-        and machine.parse_timestamp(rule.creation_timestamp) < old
+        and instances.parse_timestamp(rule.creation_timestamp) < old
     ]
 
 
 def _ensure_network(access: GcpClients, stop: Event) -> None:
-    network = {"name": machine.NETWORK, "auto_create_subnetworks": True}
+    network = {"name": instances.NETWORK, "auto_create_subnetworks": True}
     try:
         made = access.call(access.networks.insert_unary, network_resource=network)
     except Exception as error:
@@ -460,8 +459,8 @@ def _ensure_network(access: GcpClients, stop: Event) -> None:
 
 
 def _firewall_rules(request: LaunchRequest, config: MachineConfig) -> list[JsonObject]:
-    network, ssh = f"global/networks/{machine.NETWORK}", machine.ssh_rule_name(config)
-    cluster, rules = machine.resource_prefix(request.token), list[JsonObject]()
+    network, ssh = f"global/networks/{instances.NETWORK}", instances.ssh_rule_name(config)
+    cluster, rules = instances.resource_prefix(request.token), list[JsonObject]()
     if config.ssh_from:
         rules.append(
             {

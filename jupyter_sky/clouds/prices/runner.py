@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -12,6 +11,7 @@ from jupyter_sky.base.clouds.index import BUILT_IN
 from jupyter_sky.base.clouds.register import find_provider, installed_names
 from jupyter_sky.base.errors import SkyError, SkyRefreshError, SkyUsageError, suggest
 from jupyter_sky.base.json_types import JsonObject
+from jupyter_sky.base.lazy_names import load_class
 from jupyter_sky.base.translation import _
 from jupyter_sky.clouds.prices import coverage, http
 from jupyter_sky.clouds.prices.entries import Row, make_offer, make_table
@@ -70,8 +70,7 @@ def sources() -> dict[str, PriceSource]:
     found: dict[str, PriceSource] = {}
     for name, facts in sorted(BUILT_IN.items()):
         if facts.price_source:
-            module, __, kind = facts.price_source.partition(":")
-            found[name] = getattr(import_module(f".{module}", __package__), kind)()
+            found[name] = load_class(f"{__package__}.{facts.price_source}")()
     return found | {name: ProviderPrices(name) for name in installed_names()}
 
 

@@ -16,10 +16,8 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import pytest
 
@@ -27,6 +25,7 @@ from jupyter_sky import clouds
 from jupyter_sky.base.clouds.cloud_facts import API_VERSION
 from jupyter_sky.base.clouds.register import is_known
 from jupyter_sky.base.errors import SkyCancelled, SkyError
+from jupyter_sky.base.lazy_names import load_class
 from jupyter_sky.base.remote import ssh
 from jupyter_sky.base.requests import accelerators
 from jupyter_sky.base.requests.resources import Resources
@@ -60,7 +59,7 @@ def world(pytestconfig: pytest.Config) -> Iterator[World]:
     path = pytestconfig.getoption("--world", None)
     if not path:
         pytest.fail("name the account: --world package.module:Class", pytrace=False)
-    world = load(path)()
+    world = load_class(path)()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in world.environment().items():
             patch.setenv(name, value)
@@ -75,7 +74,7 @@ def account(
     """Yield the account with an empty data directory; nothing is left in it afterwards."""
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
     Sky.clear_instance()
-    account = Account(load(provider_path)(), world, tmp_path)
+    account = Account(load_class(provider_path)(), world, tmp_path)
     yield account
     world.reset()
     account.close()
@@ -104,7 +103,7 @@ def test_01_facts_are_complete_and_read_without_the_sdk(provider_path: str) -> N
     own = {module.partition(".")[0], "jupyter_sky"}
     heavy = set(done.stdout.split()) - own - sys.stdlib_module_names
     assert not heavy, f"imported with the class, not where they are used: {sorted(heavy)}"
-    facts: type[Provider] = load(provider_path)
+    facts: type[Provider] = load_class(provider_path)
     step, minimum = facts.billing
     assert issubclass(facts, Provider) and not inspect.isabstract(facts)
     assert facts.api_version == API_VERSION and facts.launchable
@@ -398,7 +397,8 @@ def test_19_another_process_finds_and_reaches_machines(
     code = (
         "import pathlib, sys\n"
         "from jupyter_sky.base.remote import ssh\n"
-        "from jupyter_sky.clouds.testing.provider import Account, load\n"
+        "from jupyter_sky.base.lazy_names import load_class as load\n"
+        "from jupyter_sky.clouds.testing.provider import Account\n"
         "account = Account(load(sys.argv[1])(), load(sys.argv[2]), pathlib.Path(sys.argv[3]))\n"
         "(machine,) = account.managed.list_mine()\n"
         "(slot,) = account.managed.recorded_slots([machine])\n"
@@ -447,18 +447,6 @@ def test_20_cell_runs_on_the_cloud(account: Account) -> None:
 
 
 # -- Account under test: launches and their expected ends, for the checks of `provider` -----------
-
-
-def load(path: str) -> Any:
-    """Return the object that ``module:name`` names.
-
-    Examples
-    --------
-    >>> load("math:pi") > 3
-    True
-    """
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = World.settle_seconds) -> None:

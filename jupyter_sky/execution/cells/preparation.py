@@ -26,10 +26,10 @@ from jupyter_sky.machines.provisioner import Report
 from jupyter_sky.machines.services.requests import client_packages
 
 if TYPE_CHECKING:
+    from jupyter_sky.base.json_types import JsonObject
     from jupyter_sky.base.settings.settings import Sky
     from jupyter_sky.execution.clusters.cluster import ClusterHandle
     from jupyter_sky.machines.engines.wire.auto_inputs import Decision
-    from jupyter_sky.machines.engines.wire.messages import Content
 
 
 def prepare_engines(
@@ -267,7 +267,7 @@ def await_data_engine(cluster: ClusterHandle, options: CellOptions, report: Repo
     return page_link(cluster, facts)
 
 
-def page_link(cluster: ClusterHandle, facts: Content) -> str:
+def page_link(cluster: ClusterHandle, facts: JsonObject) -> str:
     """Return the address of a data engine's web page on this machine; empty where it has none."""
     from jupyter_sky.machines.engines.node.service_orders import page_url
 

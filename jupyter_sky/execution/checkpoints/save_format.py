@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 
 from jupyter_sky._version import __version__
 from jupyter_sky.base.errors import SkyCheckpointError
-from jupyter_sky.base.moved_modules import open_pickle
+from jupyter_sky.base.store.pickles import open_pickle
 from jupyter_sky.base.translation import _
 
 MAGIC = b"SKYSAVE"

@@ -41,8 +41,6 @@ from jupyter_sky.machines.storage.stores.places import LOCAL
 if TYPE_CHECKING:
     from jupyter_sky.machines.engines.client.tunnel import Tunnel
 
-from typing import TYPE_CHECKING
-
 HEARTBEAT_SECONDS = 2.0
 SHOWN_DELAY_SECONDS = 0.2
 """Period at which the number of shown messages is recorded, so that a new kernel shows the rest."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from jupyter_sky.base.errors import SkyTransferError
-from jupyter_sky.base.messages import Content
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.requests.quantities import format_size as format_size
 from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
@@ -133,7 +133,7 @@ def send_value(
     name: str,
     parcel: Parcel,
     progress: Progress,
-    auto: Content | None = None,
+    auto: JsonObject | None = None,
 ) -> set[Decision]:
     """Send a parcel to engines under a name, unless its content is there already.
 

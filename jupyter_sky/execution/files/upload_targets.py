@@ -25,11 +25,6 @@ from jupyter_sky.machines.storage.stores.uri import StorageUri
 if TYPE_CHECKING:
     from jupyter_sky.execution.clusters.cluster import Placement
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from jupyter_sky.execution.clusters.cluster import Placement
-
 
 @dataclass(frozen=True, slots=True)
 class UploadTarget:

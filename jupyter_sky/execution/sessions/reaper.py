@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from jupyter_sky.base.store.store import ClusterRow
     from jupyter_sky.clouds import Cloud
 
-from typing import TYPE_CHECKING
-
 
 def reap_machines(records: ClusterRecords, everywhere: bool = True) -> list[ReapFinding]:
     """End machines that are no longer needed; return the findings.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from jupyter_sky.interfaces.widgets.logs import Log
     from jupyter_sky.machines.storage.datasets.data import Storage
 
-from typing import TYPE_CHECKING
-
 
 def run(
     code: str | Dag,

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.base.errors import SkyStoreError, SkyUsageError
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
 from jupyter_sky.base.requests.cell_options.schema import OPTIONS
 from jupyter_sky.base.requests.quantities import parse_duration
@@ -16,7 +17,7 @@ from jupyter_sky.base.store.rows import ClusterRow
 from jupyter_sky.base.translation import N_, _
 from jupyter_sky.execution.clusters.cluster_fit import missing_labels, name_stem, preferred
 from jupyter_sky.execution.clusters.cluster_records import describe_place
-from jupyter_sky.interfaces.forms.cell_line import Fields, check, read, write
+from jupyter_sky.interfaces.forms.cell_line import Field, Fields, check, read, schema, write
 from jupyter_sky.interfaces.forms.completion import CompletionContext, complete
 from jupyter_sky.interfaces.forms.expected_place import (
     ExpectedPlace,
@@ -24,7 +25,6 @@ from jupyter_sky.interfaces.forms.expected_place import (
     launch_place,
     own_clusters,
 )
-from jupyter_sky.interfaces.forms.fields import Field, schema
 from jupyter_sky.interfaces.forms.matching import match, request_with_settings, summary
 from jupyter_sky.interfaces.forms.measured_place import find_application, measured_place
 from jupyter_sky.knowledge.ledger.ledger import format_rate
@@ -33,12 +33,9 @@ if TYPE_CHECKING:
     from jupyter_sky.machines.provisioner.placement import Decision
 
 
-Json = dict[str, Any]
-
-
 def make_handlers(
-    known: Callable[[Json], CompletionContext] = lambda __: CompletionContext(),
-) -> Mapping[str, Callable[[Json], Json]]:
+    known: Callable[[JsonObject], CompletionContext] = lambda __: CompletionContext(),
+) -> Mapping[str, Callable[[JsonObject], JsonObject]]:
     """Return the functions that answer requests, by the request's name.
 
     Parameters
@@ -52,12 +49,12 @@ def make_handlers(
     {'spot': True}
     """
 
-    def completed(asked: Json) -> Json:
+    def completed(asked: JsonObject) -> JsonObject:
         fields = _fields(asked.get("fields"))
         found = complete(_text(asked, "key"), _text(asked, "text"), fields, known(asked))
         return {"choices": [asdict(choice) for choice in found]}
 
-    def placed(asked: Json) -> Json:
+    def placed(asked: JsonObject) -> JsonObject:
         fields = _fields(asked.get("fields"))
         context, is_start = known(asked), asked.get("command") == COMMAND
         if is_start:
@@ -82,16 +79,16 @@ def make_handlers(
     }
 
 
-def _schema(asked: Json) -> Json:
+def _schema(asked: JsonObject) -> JsonObject:
     fields = cluster_fields() if asked.get("command") == COMMAND else schema()
     return {"fields": [asdict(field) for field in fields], "aliases": dict(Sky.load().aliases)}
 
 
-def _read(asked: Json) -> Json:
+def _read(asked: JsonObject) -> JsonObject:
     return _reading(_text(asked, "source"))
 
 
-def _reading(source: str) -> Json:
+def _reading(source: str) -> JsonObject:
     found = read(source, Sky.load().aliases)
     return {
         "fields": {"values": dict(found.fields.values), "alias": found.fields.alias},
@@ -103,13 +100,13 @@ def _reading(source: str) -> Json:
     }
 
 
-def _write(asked: Json) -> Json:
+def _write(asked: JsonObject) -> JsonObject:
     fields = asked.get("fields")
     source = write(_text(asked, "source"), None if fields is None else _fields(fields))
     return {"source": source, "line": read(source).line}
 
 
-def _match(asked: Json) -> Json:
+def _match(asked: JsonObject) -> JsonObject:
     fields, time = _fields(asked.get("fields")), _text(asked, "time").strip()
     seconds, late = None, {}
     try:
@@ -125,11 +122,11 @@ def _match(asked: Json) -> Json:
     }
 
 
-def _errors(errors: Mapping[str, tuple[str, str]]) -> Json:
+def _errors(errors: Mapping[str, tuple[str, str]]) -> JsonObject:
     return {key: {"message": message, "hint": hint} for key, (message, hint) in errors.items()}
 
 
-def _text(asked: Json, key: str) -> str:
+def _text(asked: JsonObject, key: str) -> str:
     text = asked.get(key, "")
     if not isinstance(text, str):
         raise SkyUsageError(_("{key}: {text!r} is not a text").format(key=key, text=text))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyter_sky.base.errors import SkyUsageError, suggest
 from jupyter_sky.base.requests.cell_options.conditions import (
@@ -18,9 +18,6 @@ from jupyter_sky.base.settings.settings import Sky
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.cells.cell_names import free_names
 from jupyter_sky.workflows.pipelines.run.names import dated_name
-
-if TYPE_CHECKING:
-    pass
 
 
 def run_bag(code: str, options: CellOptions, namespace: MutableMapping[str, Any]) -> Any:

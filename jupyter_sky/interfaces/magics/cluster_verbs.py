@@ -8,18 +8,18 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.requests.cell_options.parsing import split_names
-from jupyter_sky.base.requests.quantities import format_duration
+from jupyter_sky.base.requests.quantities import format_duration, format_size
 from jupyter_sky.base.translation import _
-from jupyter_sky.execution.cells.fetching import FetchedPaths, FetchedValue
-from jupyter_sky.execution.files.file_transfer import join_names
-from jupyter_sky.execution.files.transfer import format_size
 from jupyter_sky.interfaces.magics.arguments import option, rest, word
 from jupyter_sky.interfaces.magics.declaration import NOTEBOOK, verb
 from jupyter_sky.machines.engines.controller.activity import notebook_name
+
+if TYPE_CHECKING:
+    from jupyter_sky.execution.cells.fetching import FetchedPaths, FetchedValue
 
 _ONE = word("[CLUSTER]", "Cluster; the notebook's own unless given.", "cluster")
 _WHERE = option(
@@ -387,6 +387,9 @@ def progress_text(done: int, total: int, seconds: float) -> str:
 
 def describe(found: Sequence[FetchedValue | FetchedPaths], folder: Path) -> list[str]:
     """Return a sentence for each variable, file or folder that has come."""
+    from jupyter_sky.execution.cells.fetching import FetchedValue
+    from jupyter_sky.execution.files.file_transfer import join_names
+
     lines = []
     for each in found:
         if isinstance(each, FetchedValue):

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from jupyter_sky.execution.sessions.session import Session
     from jupyter_sky.interfaces.server.state import PanelState
 
-from typing import TYPE_CHECKING
-
 ReplyT = TypeVar("ReplyT", bound=Message)
 THREADS = 16
 COST_UPDATE_SECONDS = 5.0

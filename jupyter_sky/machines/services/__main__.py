@@ -11,10 +11,10 @@ import json
 import os
 import signal
 import sys
-from importlib import import_module
 from types import FrameType
 
 from jupyter_sky.base.errors import SkyError
+from jupyter_sky.base.lazy_names import load_class
 from jupyter_sky.base.remote.supervisor import PR_SET_PDEATHSIG, prctl
 from jupyter_sky.machines.engines.node.service_orders import EngineOrder, write_state
 from jupyter_sky.machines.services.engine_node import EngineNode
@@ -25,8 +25,7 @@ NODES = {"spark": "spark_node:SparkNode", "dask": "dask_node:DaskNode", "ray": "
 
 def make_node(order: EngineOrder) -> EngineNode:
     """Return what an order asks for; raise SkyError where the node is too small for it."""
-    module, __, name = NODES[order.engine].partition(":")
-    return getattr(import_module(f".{module}", __package__), name)(order)
+    return load_class(f"{__package__}.{NODES[order.engine]}")(order)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 
 from jupyter_sky.base.errors import SkyError
-from jupyter_sky.base.messages import Content
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.requests.cell_options.data_engines import split_engine
 from jupyter_sky.base.requests.cell_options.spark_version import spark_version
 from jupyter_sky.base.translation import _
@@ -38,7 +38,7 @@ def start_engine(ask: Ask, engine: str) -> None:
     ask(StartDataEngine(name, version, start=True))
 
 
-def await_engine(ask: Ask, engine: str, report: Callable[[str], None]) -> Content:
+def await_engine(ask: Ask, engine: str, report: Callable[[str], None]) -> JsonObject:
     """Start a data engine on a cluster, and wait until it is ready.
 
     Parameters

@@ -16,6 +16,7 @@ from jupyter_sky.base.concurrency import result_within
 from jupyter_sky.base.errors import SkyBagFailed, SkyCancelled, SkyError, SkyUsageError, suggest
 from jupyter_sky.base.remote.processes import identity, is_alive
 from jupyter_sky.base.requests.cell_options.parsing import parse_cell_line
+from jupyter_sky.base.store.pickles import open_pickle
 from jupyter_sky.base.tables import Table, view_bundle
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.sessions.session import Session
@@ -23,10 +24,9 @@ from jupyter_sky.workflows.bags.controller import BagController
 from jupyter_sky.workflows.bags.decisions.outlook import view_fleet
 from jupyter_sky.workflows.bags.fleet.fleet import Fleet
 from jupyter_sky.workflows.bags.fleet.pool_fleet import PoolFleet
-from jupyter_sky.workflows.bags.queue.application import BagCounts, BagSettings, End, JobState
+from jupyter_sky.workflows.bags.queue.application import App, BagCounts, BagSettings, End, JobState
 from jupyter_sky.workflows.bags.queue.job_queue import JobQueue, RecordedBag
 from jupyter_sky.workflows.bags.queue.parameters import Parameters, Sweep, read_jobs
-from jupyter_sky.workflows.bags.queue.stored_values import load_app, load_value
 from jupyter_sky.workflows.bags.report import (
     OWN_COLUMNS,
     BagReport,
@@ -38,8 +38,6 @@ from jupyter_sky.workflows.bags.report import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
-
-from typing import TYPE_CHECKING
 
 WATCH_SECONDS = 0.5
 """Time between two looks at a bag that another process carries out."""
@@ -118,7 +116,7 @@ class BagRun:
 
     def _make_controller(self) -> BagController:
         record = self.record
-        app, around = load_app(record)
+        app, around = _load_app(record)
         known = self._queue.clusters(self.name)
         fleet = make_fleet(self._session, self.name, record.settings, around, known, self._queue)
         return BagController(self._queue, record, app, fleet)
@@ -284,7 +282,7 @@ class BagRun:
 
     def _draw(self, count: int) -> list[Parameters]:
         """Return the next jobs of a sweep, whose first ones are those that the bag has."""
-        __, around = load_app(self.record)
+        __, around = _load_app(self.record)
         sweep, known = around.get("sweep"), self.counts().total
         if not isinstance(sweep, Sweep):
             raise SkyUsageError(
@@ -389,11 +387,11 @@ class BagRun:
                 _("job {number} of bag {name} has no result").format(number=number, name=self.name),
                 hint=_("what it has printed: bag.logs({number})").format(number=number),
             )
-        return load_value(value)
+        return open_pickle(value)
 
     def results(self) -> dict[int, Any]:
         """Return the results of the jobs that have succeeded, by their numbers."""
-        return {number: load_value(value) for number, value in self._queue.values(self.name)}
+        return {number: open_pickle(value) for number, value in self._queue.values(self.name)}
 
     def logs(self, number: int) -> str:
         """Return what the last attempt of a job has printed."""
@@ -573,3 +571,16 @@ def make_fleet(
             fleet.remember(queue.read_times(app), lambda times: queue.keep_times(app, times))
         return fleet
     return PoolFleet(session, name, settings, around, known)
+
+
+def _load_app(record: RecordedBag) -> tuple[App, dict[str, Any]]:
+    """Return the application of a bag, and what belongs to its machines."""
+    try:
+        return open_pickle(record.app)
+    except Exception as error:
+        raise SkyError(
+            _("the function of bag {name} cannot be read: {kind}: {error}").format(
+                name=record.name, kind=type(error).__name__, error=error
+            ),
+            hint=_("run it in the folder of its modules"),
+        ) from error

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jupyter_sky.base.moved_modules import open_pickle
 from jupyter_sky.base.requests.resources import format_duration
+from jupyter_sky.base.store.pickles import open_pickle
 from jupyter_sky.base.tables import Table
 from jupyter_sky.base.translation import _, ngettext
 from jupyter_sky.knowledge.ledger.ledger import format_usd

@@ -424,11 +424,17 @@ def __dir__() -> list[str]:
 def stub() -> str:
     """Text of ``__init__.pyi``, from which editors complete the factories.
 
+    Its head is written by hand; form factors and factories are those of the registry.
+
     Examples
     --------
     >>> "A100: _Factory" in stub()
     True
     """
-    from jupyter_sky.base.requests.accelerators._stub import write_stub
+    from pathlib import Path
 
-    return write_stub(_FACTORIES)
+    lines = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8").splitlines(keepends=True)
+    head = "".join(line for line in lines if not line.endswith(": _Factory\n"))
+    forms = ", ".join(f'"{form}"' for form in FORM_FACTORS)
+    head = re.sub(r"Literal\[.*\]", f"Literal[{forms}]", head)
+    return head + "".join(f"{factory}: _Factory\n" for factory in sorted(_FACTORIES))

@@ -1,4 +1,4 @@
-"""Written by accelerators.stub(); a test holds it to the registry."""
+"""Factories and form factors are written by accelerators.stub(); a test holds them to it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -145,7 +145,7 @@ class Dag:
         return [*self._same[by]]
 
     def describe_edges(self) -> dict[str, list[dict[str, Any]]]:
-        """Return for each task those that it follows by an edge of its own, with what they send.
+        """Return the direct predecessors of each task, with their edges.
 
         Examples
         --------
@@ -243,7 +243,7 @@ def _with_size(task: Task, data: Data) -> float:
 
 
 def _transfer_gb(src: Task, dst: Task) -> tuple[float, list[Data]]:
-    """GB that go from task to task, and what the second reads where the first has stored it."""
+    """GB sent from a task to another, and GB that the second reads from a store of the first."""
     named = [one.position for one in dst.inputs if isinstance(one, TaskOutput) and one.task is src]
     for position in named:
         if not 0 <= position < len(src.outputs):
@@ -299,7 +299,7 @@ def with_size(data: Data, usage: Usage) -> Data:
 
 
 class Task:
-    """One task: what it reads, writes and needs, and how long it takes.
+    """Task: inputs, outputs, requests and run time.
 
     Every ``set_`` method gives the task back, so that they can be chained. A task made inside
     ``with Dag() as dag:`` belongs to it.
@@ -341,7 +341,7 @@ class Task:
     def __repr__(self) -> str:
         return f"Task({self.name!r})"
 
-    # -- what it needs -----------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------
 
     def set_input(
         self,
@@ -470,7 +470,7 @@ class Task:
         return self
 
     def set_spin_up(self, hours: float) -> Task:
-        """Hours until a machine is ready, in place of what is known of its cloud."""
+        """Hours until a machine is ready, in place of the measured time of its cloud."""
         if not (isinstance(hours, int | float) and 0 <= hours < math.inf):
             raise SkyUsageError(
                 _("task {name}: spin_up={hours!r}").format(name=self.name, hours=hours),
@@ -820,7 +820,7 @@ class TaskSpec:
     residency : tuple of str
         Areas that it may run in; empty for all.
     spin_up : float, optional
-        Hours until a machine is ready; None for what is known of its cloud.
+        Hours until a machine is ready; None for the measured time of its cloud.
     """
 
     name: str

@@ -23,7 +23,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from jupyter_sky.base.messages import Content, Receiver, handles
+from jupyter_sky.base.json_types import JsonObject
+from jupyter_sky.base.messages import Receiver, handles
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.functions.node.blob_cache import BlobCache
 from jupyter_sky.execution.functions.node.calls import (
@@ -324,7 +325,7 @@ class NodeWorker(EngineExtension, Receiver):
     def receive_blob(self, stream: Any, ident: Identity, parent: JupyterMessage) -> None:
         """Receive a part of a blob, or report which blobs are present."""
         request = self.decode(parent["content"], parent.get("buffers") or ())
-        reply: Content
+        reply: JsonObject
         try:
             reply = {**self.dispatch(request).encode(), "status": "ok"}
         except OSError as error:

@@ -16,7 +16,6 @@ from jupyter_sky.base.errors import SkyUsageError
 from jupyter_sky.base.translation import _
 
 if TYPE_CHECKING:
-    from jupyter_sky.execution.functions.plugins.jax_processes import Jax
     from jupyter_sky.execution.functions.plugins.joblib_backend import Joblib
     from jupyter_sky.execution.functions.plugins.mpi_world import Mpi
     from jupyter_sky.execution.functions.plugins.process_groups import Torch
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
         Accelerate,
         Cuml,
         HuggingFace,
+        Jax,
         Keras,
     )
 
@@ -122,7 +122,7 @@ def jax(cuda: str | None = None) -> Jax:
     cuda
         Install JAX for this version of CUDA: ``cu12``.
     """
-    from jupyter_sky.execution.functions.plugins.jax_processes import Jax
+    from jupyter_sky.execution.functions.plugins.process_setups import Jax
 
     return Jax(cuda)
 

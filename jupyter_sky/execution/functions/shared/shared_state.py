@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from jupyter_sky.base.messages import Content
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.execution.functions.shared.messages import (
     Cancel,
     SharedRequest,
@@ -75,7 +75,7 @@ class SharedState:
         """Number of the request that each client waits for."""
 
     @classmethod
-    def decode(cls, content: Content) -> SharedRequest:
+    def decode(cls, content: JsonObject) -> SharedRequest:
         """Return the request of a JSON form."""
         if content["op"] == Cancel.op:
             return Cancel.decode(content)

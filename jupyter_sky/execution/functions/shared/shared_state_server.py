@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyter_sky.base.errors import SkyVersionError
-from jupyter_sky.base.messages import Content, Receiver, handles
+from jupyter_sky.base.json_types import JsonObject
+from jupyter_sky.base.messages import Receiver, handles
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.functions.shared.messages import Cancel, CopyState, LoadState
 
@@ -88,7 +89,7 @@ class SharedStateServer(Receiver):
                 self._ping()
 
     def _handle(
-        self, client: bytes, number: int, content: Content, frames: Sequence[bytes]
+        self, client: bytes, number: int, content: JsonObject, frames: Sequence[bytes]
     ) -> None:
         if content["kind"] == "pool":
             self.dispatch(self.decode(content), client, number, frames)

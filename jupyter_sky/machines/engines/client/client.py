@@ -24,10 +24,11 @@ import zmq
 from ipyparallel import error as ipp_error
 from ipyparallel.client.client import Client
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.messages import Message
 from jupyter_sky.machines.engines.wire.data_requests import ServeMount
 from jupyter_sky.machines.engines.wire.engine_requests import Ping
-from jupyter_sky.machines.engines.wire.messages import NOTICE_MESSAGE, Content, JupyterMessage
+from jupyter_sky.machines.engines.wire.messages import NOTICE_MESSAGE, JupyterMessage
 from jupyter_sky.machines.engines.wire.private_sockets import PrivateSockets, output_socket_name
 
 T = TypeVar("T")
@@ -62,7 +63,7 @@ class DirectClient(Client):
         self.default_handler: Sink = lambda message: None
         self.on_widget: Callable[[], None] = lambda: None
         """Called when a widget's message goes to an engine."""
-        self.on_notices: Callable[[Content], None] = lambda notices: None
+        self.on_notices: Callable[[JsonObject], None] = lambda notices: None
         """Called with the notices of the cloud by rank when they have changed."""
         self.on_silence: Callable[[list[int]], None] = lambda ranks: None
         """Called with the ranks of nodes that the controller has not heard of for a while."""
@@ -81,7 +82,7 @@ class DirectClient(Client):
         }
         self._notification_handlers[NOTICE_MESSAGE] = self._take_notices
 
-    def _take_notices(self, msg: Content) -> None:
+    def _take_notices(self, msg: JsonObject) -> None:
         self.on_notices(msg["content"]["notices"])
         self.on_silence(msg["content"]["silent"])
 
@@ -270,7 +271,7 @@ class DirectClient(Client):
         buffers: list[Any],
         handler: ReplyHandler | None = None,
         sink: Sink | None = None,
-        journal: Content | None = None,
+        journal: JsonObject | None = None,
     ) -> str:
         """Send a command to an engine, which takes it up whatever its main thread does.
 
@@ -320,7 +321,7 @@ class DirectClient(Client):
         """Send a message; ipyparallel does not say that its future is one."""
         return self._send(*arguments, **parts)
 
-    def send_query(self, kind: str, content: Content | None = None) -> Future:
+    def send_query(self, kind: str, content: JsonObject | None = None) -> Future:
         """Send a request to the hub; return the future of its reply."""
         return self._send_request(self._query_stream, kind, content=content or {})
 

@@ -28,6 +28,7 @@ from jupyter_sky.base.errors import (
     SkyTimeout,
     SkyVersionError,
 )
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.messages import Message, Request
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.engines.client.cell_execution import CellExecution
@@ -36,7 +37,7 @@ from jupyter_sky.machines.engines.client.waits import wait_result
 from jupyter_sky.machines.engines.wire.controller_requests import PROTOCOL, Beat, Hello, ListEngines
 from jupyter_sky.machines.engines.wire.data_requests import MountState, ServeMount
 from jupyter_sky.machines.engines.wire.engine_requests import Packed, Ping
-from jupyter_sky.machines.engines.wire.messages import Content, JupyterMessage, cell_label
+from jupyter_sky.machines.engines.wire.messages import JupyterMessage, cell_label
 
 ReplyT = TypeVar("ReplyT", bound=Message)
 T = TypeVar("T")
@@ -237,7 +238,7 @@ class ClusterConnection:
         self._verified_outputs.add(ident)
 
     def execute(
-        self, rank: int, code: str, facts: Mapping[str, object], request: Content, sink: Sink
+        self, rank: int, code: str, facts: Mapping[str, object], request: JsonObject, sink: Sink
     ) -> CellExecution:
         """Send a cell to one engine.
 
@@ -314,7 +315,7 @@ class ClusterConnection:
         assert isinstance(reply, dict)
         return request.reply_type.decode(content, reply.get("buffers") or ())
 
-    def reply_content(self, reply: JupyterMessage | Exception) -> Content:
+    def reply_content(self, reply: JupyterMessage | Exception) -> JsonObject:
         """Return the content of a reply, or raise the error in it."""
         if isinstance(reply, ipp_error.EngineError):
             raise SkyEngineLost(
@@ -323,7 +324,7 @@ class ClusterConnection:
                 )
             )
         assert isinstance(reply, dict)
-        content: Content = reply["content"]
+        content: JsonObject = reply["content"]
         if content["status"] != "ok":
             from jupyter_sky.base import errors
 

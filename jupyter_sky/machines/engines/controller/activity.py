@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from jupyter_sky.machines.engines.wire.messages import Content
+from jupyter_sky.base.json_types import JsonObject
 
 WARN_SECONDS = 120.0
 WARN_FRACTION = 0.2
@@ -105,7 +105,7 @@ class Activity:
         """Return the seconds until an idle cluster ends."""
         return max(self.last_use + self.idle, self.kept_until) - now
 
-    def report(self, now: float, cells: list[str], logins: list[str]) -> Content:
+    def report(self, now: float, cells: list[str], logins: list[str]) -> JsonObject:
         """Return current uses, last use and idle time left."""
         connected = self.connected_notebooks(now)
         calls = [f"{uses} of {notebook_name(key)}" for key, uses in connected.items() if uses]

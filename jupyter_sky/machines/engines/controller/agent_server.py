@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.machines.engines.node.current_cell import CurrentCell
 from jupyter_sky.machines.engines.wire.agent_commands import (
     AgentBeat,
@@ -26,12 +27,7 @@ from jupyter_sky.machines.engines.wire.agent_link import (
     enable_heartbeats,
     listen_address,
 )
-from jupyter_sky.machines.engines.wire.messages import (
-    Content,
-    EngineReport,
-    NodeSample,
-    NoticeRecord,
-)
+from jupyter_sky.machines.engines.wire.messages import EngineReport, NodeSample, NoticeRecord
 
 SILENCE_SECONDS = 10.0
 """Silence of a node agent after which its node is lost and its cells fail."""
@@ -126,7 +122,7 @@ class AgentServer:
         self._given_up: set[int] = set()
         self.notices: dict[int, list[NoticeRecord]] = {}
         """Notices of the cloud about other nodes, by rank."""
-        self.data_engines: dict[int, dict[str, Content]] = {}
+        self.data_engines: dict[int, dict[str, JsonObject]] = {}
         """States of data engines on other nodes, by rank and name."""
 
     def spawn(self, rank: int, serial: int) -> RemoteEngine:
@@ -134,7 +130,7 @@ class AgentServer:
         self._engines[rank] = RemoteEngine(self, rank, serial)
         return self._engines[rank]
 
-    def set_controller(self, engine: Content) -> None:
+    def set_controller(self, engine: JsonObject) -> None:
         """Send the address of the controller to connected and future node agents."""
         self._controller_message = _pack(SetController(engine))
         for identity in self._identities.values():

@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from jupyter_sky.base.messages import Message, Receiver, handles
+from jupyter_sky.base.json_types import JsonObject
+from jupyter_sky.base.messages import Done, Message, Receiver, handles
 from jupyter_sky.base.remote.supervisor import descendants, kill_all, unmount_below
 from jupyter_sky.base.remote.supervisor import write_private as write
 from jupyter_sky.machines.engines.controller.activity import Activity, notebook_name
@@ -46,7 +47,6 @@ from jupyter_sky.machines.engines.wire.controller_requests import (
     BeatReply,
     DataEngineReply,
     DeadlineReply,
-    Done,
     EnginesReply,
     Extend,
     FilesReply,
@@ -73,7 +73,6 @@ from jupyter_sky.machines.engines.wire.controller_requests import (
 from jupyter_sky.machines.engines.wire.messages import (
     CellFacts,
     ClusterConfig,
-    Content,
     JupyterMessage,
     NoticeRecord,
     cell_label,
@@ -127,7 +126,7 @@ class ClusterController(Receiver):
         self._notices: dict[int, list[NoticeRecord]] = {}
         self._silent: list[int] = []
         self.unregister: Callable[[int], None] = lambda rank: None
-        self.publish_notices: Callable[[Content], None] = lambda notices: None
+        self.publish_notices: Callable[[JsonObject], None] = lambda notices: None
         self.drain_outputs: Callable[[], None] = lambda: None
         self.stop_loop: Callable[[], None] = lambda: None
 
@@ -186,7 +185,7 @@ class ClusterController(Receiver):
             self._notices, self._silent = notices, silent
             self.publish_notices({"notices": self._describe_notices(), "silent": silent})
 
-    def _describe_notices(self) -> Content:
+    def _describe_notices(self) -> JsonObject:
         return {str(rank): found for rank, found in self._notices.items()}
 
     def _stop_overdue_runs(self) -> None:
@@ -319,7 +318,7 @@ class ClusterController(Receiver):
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def handle_request(self, content: Content) -> Message:
+    def handle_request(self, content: JsonObject) -> Message:
         """Return the reply to a request of a notebook or of an observer."""
         self._read_current_cells()
         return self.dispatch(self.decode(content))
@@ -459,13 +458,13 @@ def _describe_cell(facts: CellFacts) -> str:
     return f"{what} of {notebook_name(notebook)}" if notebook else what
 
 
-def _facts(header: Content) -> CellFacts | None:
+def _facts(header: JsonObject) -> CellFacts | None:
     """Return the metadata that a notebook put into the header of a cell's messages."""
     text = header.get("sky") if header else None
     return json.loads(text) if text else None
 
 
-def _unpack(content: bytes | memoryview) -> Content:
+def _unpack(content: bytes | memoryview) -> JsonObject:
     """Return the content of an output message from its JSON."""
     return json.loads(bytes(content).decode(errors="replace"))
 
@@ -627,7 +626,7 @@ class Runs:
             del self._runs[name]
         return old
 
-    def record_reply(self, run: Run, msg_id: str, content: Content) -> None:
+    def record_reply(self, run: Run, msg_id: str, content: JsonObject) -> None:
         """Record the end of a cell on one engine."""
         part = run.ranks.get(msg_id)
         if part is None:

@@ -11,12 +11,12 @@ import zlib
 from collections import deque
 from pathlib import Path
 
-from jupyter_sky.base.messages import Buffers, Content, Message, Receiver, handles
+from jupyter_sky.base.json_types import JsonObject
+from jupyter_sky.base.messages import Buffers, Done, Message, Receiver, handles
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.engines.node.file_cache import cache_folder
 from jupyter_sky.machines.engines.node.instance import instance_info
 from jupyter_sky.machines.engines.wire.agent_link import listen_address
-from jupyter_sky.machines.engines.wire.controller_requests import Done
 from jupyter_sky.machines.engines.wire.data_requests import (
     AddPiece,
     AddPlans,
@@ -82,9 +82,9 @@ class EngineDatasets(Receiver):
         self._peer_servers: dict[str, PeerServer] = {}
         self._arrived: dict[Path, Arrival] = {}
         self._before: dict[str, dict[str, tuple[int, str]]] = {}
-        self._workers: dict[str, tuple[MessageWorker, deque[Content]]] = {}
+        self._workers: dict[str, tuple[MessageWorker, deque[JsonObject]]] = {}
 
-    def handle_request(self, content: Content, buffers: Buffers = ()) -> Message:
+    def handle_request(self, content: JsonObject, buffers: Buffers = ()) -> Message:
         """Return the reply to one step of the notebook."""
         return self.dispatch(self.decode(content, buffers, op_key=DataRequest.op_key))
 
@@ -207,7 +207,7 @@ class EngineDatasets(Receiver):
     def _exchange(self, request: Exchange) -> ExchangeReply:
         """Take messages for a worker of this machine; return those that it has sent."""
         if request.id not in self._workers:
-            outgoing: deque[Content] = deque()
+            outgoing: deque[JsonObject] = deque()
             self._workers[request.id] = MessageWorker(outgoing.append), outgoing
         worker, outgoing = self._workers[request.id]
         for message in request.messages:

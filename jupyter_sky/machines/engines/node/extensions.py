@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from importlib import import_module
 from typing import Any
 
 from jupyter_sky.machines.engines.wire.messages import JupyterMessage
@@ -31,9 +30,3 @@ class EngineExtension:
     ) -> contextlib.AbstractContextManager[None]:
         """Return the context in which a cell runs."""
         return contextlib.nullcontext()
-
-
-def load_extension(path: str, kernel: Any) -> EngineExtension:
-    """Return an extension of a kernel by ``module:class``."""
-    module, __, name = path.partition(":")
-    return getattr(import_module(module), name)(kernel)

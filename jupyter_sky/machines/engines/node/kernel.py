@@ -29,13 +29,14 @@ from ipyparallel.engine.kernel import IPythonParallelKernel
 from IPython.core.error import InputRejected
 from jupyter_client.session import DELIM
 
+from jupyter_sky.base.json_types import JsonObject
+from jupyter_sky.base.lazy_names import load_class
 from jupyter_sky.base.messages import Buffers, Message
 from jupyter_sky.machines.engines.node.current_cell import CurrentCellFile
 from jupyter_sky.machines.engines.node.extensions import (
     CALLS,
     DATA_ENGINES,
     EngineExtension,
-    load_extension,
 )
 from jupyter_sky.machines.engines.node.namespace import EngineNamespace
 from jupyter_sky.machines.engines.node.output_pacer import OutputPacer
@@ -44,7 +45,7 @@ from jupyter_sky.machines.engines.node.streams import BoundedOutStream
 from jupyter_sky.machines.engines.wire.data_requests import ServeMount
 from jupyter_sky.machines.engines.wire.engine_requests import Ping, PingReply
 from jupyter_sky.machines.engines.wire.error_serialization import describe_error, describe_origin
-from jupyter_sky.machines.engines.wire.messages import COUNTED_TYPES, Content, JupyterMessage
+from jupyter_sky.machines.engines.wire.messages import COUNTED_TYPES, JupyterMessage
 from jupyter_sky.machines.engines.wire.private_sockets import PrivateSockets
 
 STATUS_MIN_SECONDS = 0.05
@@ -163,7 +164,7 @@ class SkyKernel(Base):
         content = {"status": "ok", "waiting": waiting}
         self.session.send(stream, "abort_reply", content=content, parent=parent, ident=ident)
 
-    async def do_execute(self, *args: Any, **kwargs: Any) -> Content:
+    async def do_execute(self, *args: Any, **kwargs: Any) -> JsonObject:
         """Run a cell; with ``metadata['sky']`` also receive its inputs and return its outputs."""
         # taken out of the message, which cells and their hooks can see: it may hold secrets
         request = self.get_parent("shell").get("metadata", {}).pop("sky", None)
@@ -199,17 +200,17 @@ class SkyKernel(Base):
         return reply
 
     def _around_queries(
-        self, request: Content, number: int
+        self, request: JsonObject, number: int
     ) -> contextlib.AbstractContextManager[None]:
         """Return the context of a cell beside data engines, from the first cell with one on."""
         engine = request.get("engine")
         if self._data_engines is None:
             if engine is None:
                 return contextlib.nullcontext()
-            self._data_engines = load_extension(DATA_ENGINES, self)
+            self._data_engines = load_class(DATA_ENGINES)(self)
         return self._data_engines.around(engine, request.get("engine_page", ""), number)
 
-    def _refused_reply(self, error: Exception, printed: int) -> Content:
+    def _refused_reply(self, error: Exception, printed: int) -> JsonObject:
         return {
             "status": "error",
             "ename": type(error).__name__,
@@ -223,8 +224,8 @@ class SkyKernel(Base):
         }
 
     def _outcome(
-        self, request: Content, reply: Content, before: Mapping[str, int | None]
-    ) -> Content:
+        self, request: JsonObject, reply: JsonObject, before: Mapping[str, int | None]
+    ) -> JsonObject:
         result = self.shell.last_execution_result
         if reply["status"] != "ok":
             error = result and (result.error_before_exec or result.error_in_exec)
@@ -236,7 +237,7 @@ class SkyKernel(Base):
             outputs = self._describe_outputs(request, made)
             described = describe_error(error) if error else None
             return {"error": described, "shown": True, "outputs": outputs}
-        outcome: Content = {"outputs": self._describe_outputs(request)}
+        outcome: JsonObject = {"outputs": self._describe_outputs(request)}
         value = result.result if result else None
         if value is not None:
             as_data = bool(request.get("as_data"))
@@ -244,7 +245,7 @@ class SkyKernel(Base):
             outcome["result"] = self.engine_namespace.describe_result(value, as_data, shown)
         return outcome
 
-    def _describe_outputs(self, request: Content, names: Set[str] | None = None) -> Content:
+    def _describe_outputs(self, request: JsonObject, names: Set[str] | None = None) -> JsonObject:
         """Describe the variables of ``-o``; of a cell that failed those with these `names`."""
         as_data = bool(request.get("as_data"))
         return {
@@ -303,9 +304,9 @@ class SkyKernel(Base):
     def node_worker(self) -> EngineExtension:
         """Worker that runs the calls of pools in this engine."""
         with self._abort_lock:
-            if self._node_worker is None:
-                self._node_worker = load_extension(CALLS, self)
-        return self._node_worker
+            worker: EngineExtension = self._node_worker or load_class(CALLS)(self)
+            self._node_worker = worker
+        return worker
 
     def dispatch_control(self, msg: list[Any]) -> Any:
         """Pass commands to the node worker, other messages to the kernel."""
@@ -622,7 +623,7 @@ class ShownErrors:
         if self._shown_by == "engine" or not self._ends_cell(error):
             self._show_usage_error(error)
 
-    def describe(self, content: Content) -> Content:
+    def describe(self, content: JsonObject) -> JsonObject:
         """Return the metadata of an error message: whether it ends the cell, and its origin."""
         error = getattr(sys, "last_value", None)  # IPython sets it before it shows an error
         if not isinstance(error, BaseException):
@@ -745,7 +746,7 @@ class OutputCounter:
         self._lock = threading.Lock()
         self._is_forked = False
         self._pacer = OutputPacer()
-        self.describe_error: Callable[[Content], Content] = lambda content: {}
+        self.describe_error: Callable[[JsonObject], JsonObject] = lambda content: {}
         self.wait_for_room: Callable[[], None] = lambda: None
         self.shown_result = ""
         os.register_at_fork(after_in_child=self._mark_forked)
@@ -785,7 +786,7 @@ class OutputCounter:
         start = frames.index(DELIM) + 2  # a signature is between
         self._count(json.loads(frames[start]), json.loads(frames[start + 1]))
 
-    def _count(self, header: Content, parent: Content) -> None:
+    def _count(self, header: JsonObject, parent: JsonObject) -> None:
         if header["msg_type"] in COUNTED_TYPES:
             cell = parent.get("msg_id")
             with self._lock:  # threads publish, too

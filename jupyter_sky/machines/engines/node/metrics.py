@@ -17,7 +17,8 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 
-from jupyter_sky.machines.engines.wire.messages import Content, GpuSample, NodeSample
+from jupyter_sky.base.json_types import JsonObject
+from jupyter_sky.machines.engines.wire.messages import GpuSample, NodeSample
 
 PERIOD_SECONDS = 5.0
 FIRST_SECONDS = 1.0
@@ -165,12 +166,12 @@ class MetricsHistory:
         """Add a sample of a node."""
         self._kept.setdefault(rank, deque(maxlen=MAX_SAMPLES)).append(sample)
 
-    def nodes(self) -> list[Content]:
+    def nodes(self) -> list[JsonObject]:
         """Return each node with its samples as columns, the oldest first."""
         return [_columns(rank, list(kept)) for rank, kept in sorted(self._kept.items()) if kept]
 
 
-def _columns(rank: int, samples: list[NodeSample]) -> Content:
+def _columns(rank: int, samples: list[NodeSample]) -> JsonObject:
     last = samples[-1]
     gpus = []
     for number, gpu in enumerate(last["gpus"]):

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from IPython.lib.pretty import pretty
 
 from jupyter_sky.base.errors import SkyTransferError
-from jupyter_sky.base.messages import Buffers, Content, Message, Receiver, handles
+from jupyter_sky.base.json_types import JsonObject
+from jupyter_sky.base.messages import Buffers, Done, Message, Receiver, handles
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.engines.node import environment, file_cache, outgoing_files
 from jupyter_sky.machines.engines.node.file_cache import FileEntries, FileReceiver, tree_digest
@@ -28,7 +29,7 @@ from jupyter_sky.machines.engines.node.platforms import Platform
 from jupyter_sky.machines.engines.node.sent_modules import sent_modules
 from jupyter_sky.machines.engines.wire.auto_inputs import AutoInput, Decision, read_offers
 from jupyter_sky.machines.engines.wire.code_sources import register_sources, with_sources
-from jupyter_sky.machines.engines.wire.controller_requests import Done, FilesReply, ReadFiles
+from jupyter_sky.machines.engines.wire.controller_requests import FilesReply, ReadFiles
 from jupyter_sky.machines.engines.wire.data_values import encode
 from jupyter_sky.machines.engines.wire.engine_requests import (
     DATA_OP,
@@ -131,7 +132,7 @@ class EngineNamespace(Receiver):
 
     # -- with a cell ------------------------------------------------------------------------
 
-    def describe_output(self, name: str, keep: bool, as_data: bool = False) -> Content:
+    def describe_output(self, name: str, keep: bool, as_data: bool = False) -> JsonObject:
         """Describe a variable for a cell's ``-o``; a small one is included.
 
         It is packed as `data_values` for a notebook that opens no pickles.
@@ -150,7 +151,9 @@ class EngineNamespace(Receiver):
         space = self.namespace
         return {name: id(space[name]) if name in space else None for name in names}
 
-    def describe_result(self, value: Any, as_data: bool = False, shown: str = "") -> Content | None:
+    def describe_result(
+        self, value: Any, as_data: bool = False, shown: str = ""
+    ) -> JsonObject | None:
         """Describe a cell's result; a small and plain one is included.
 
         The list of all results is none: IPython does not keep it in itself.
@@ -173,7 +176,7 @@ class EngineNamespace(Receiver):
                 return with_sources(parcel.inline(), parcel)
         return self._keep_reference(value, shown)
 
-    def _data_result(self, value: Any, shown: str) -> Content:
+    def _data_result(self, value: Any, shown: str) -> JsonObject:
         size = getattr(value, "nbytes", 0)
         if isinstance(size, int) and size <= INLINE_BYTES:
             with contextlib.suppress(SkyTransferError):
@@ -182,7 +185,7 @@ class EngineNamespace(Receiver):
                     return parcel.inline()
         return self._keep_reference(value, shown)
 
-    def _keep_reference(self, value: Any, shown: str = "") -> Content:
+    def _keep_reference(self, value: Any, shown: str = "") -> JsonObject:
         """Store `value` under a number, and describe it."""
         ref = f"{self._engine_id}-{next(self._numbers)}"
         self.refs[ref] = value
@@ -197,12 +200,12 @@ class EngineNamespace(Receiver):
             hint=_("run the cell that made it again"),
         )
 
-    def _pack(self, value: Any, name: str, as_data: bool = False) -> Content:
+    def _pack(self, value: Any, name: str, as_data: bool = False) -> JsonObject:
         try:
             parcel = encode(value, name) if as_data else Parcel.of(value, name, models=set())
         except SkyTransferError as error:
             return {"unpicklable": str(error)}
-        facts: Content = {"digest": "" if as_data else parcel.digest()}
+        facts: JsonObject = {"digest": "" if as_data else parcel.digest()}
         if parcel.nbytes <= INLINE_BYTES:
             return with_sources(parcel.inline() | facts, parcel)
         held = self._keep_reference(value)
@@ -210,7 +213,7 @@ class EngineNamespace(Receiver):
         facts |= {"sizes": parcel.sizes, "module": type(value).__module__.partition(".")[0]}
         return with_sources(held | facts, parcel)
 
-    def _pack_variable(self, name: str, as_data: bool) -> Content:
+    def _pack_variable(self, name: str, as_data: bool) -> JsonObject:
         """Pack a variable that the notebook is to have as well."""
         described = self._pack(self.namespace[name], name, as_data)
         if digest := described.get("digest"):
@@ -218,7 +221,7 @@ class EngineNamespace(Receiver):
             self.sent.record(name, digest, state="" if "sources" in described else digest)
         return described
 
-    def bind_inputs(self, inputs: dict[str, Content]) -> dict[str, Decision]:
+    def bind_inputs(self, inputs: dict[str, JsonObject]) -> dict[str, Decision]:
         """Bind small values that came with a cell; return what was decided on those of --auto."""
         offers = read_offers(inputs)
         # all before the first is opened: one may have a module imported anew that others are from
@@ -276,7 +279,7 @@ class EngineNamespace(Receiver):
 
     # -- requests ---------------------------------------------------------------------------
 
-    def handle_request(self, content: Content, buffers: Buffers = ()) -> Message:
+    def handle_request(self, content: JsonObject, buffers: Buffers = ()) -> Message:
         """Return the reply to a request."""
         if content.get("op") == DATA_OP:
             return self.datasets.handle_request(content, buffers)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from jupyter_sky.base.errors import SkyVersionError
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.messages import Receiver, handles
 from jupyter_sky.base.remote.supervisor import kill_all, processes_with_env, tail_log, unmount_below
 from jupyter_sky.base.remote.supervisor import write_private as write
@@ -41,12 +42,7 @@ from jupyter_sky.machines.engines.wire.agent_commands import (
     StopAgent,
 )
 from jupyter_sky.machines.engines.wire.agent_link import REJOIN_SECONDS, enable_heartbeats
-from jupyter_sky.machines.engines.wire.messages import (
-    Content,
-    EngineReport,
-    NodeConfig,
-    NoticeRecord,
-)
+from jupyter_sky.machines.engines.wire.messages import EngineReport, NodeConfig, NoticeRecord
 
 if TYPE_CHECKING:
     from jupyter_sky.machines.engines.node.service_processes import NodeProcess
@@ -130,7 +126,7 @@ class NodeAgent(Receiver):
         self._kill_processes()
         return self.stop_reason
 
-    def _handle_command(self, command: Content) -> None:
+    def _handle_command(self, command: JsonObject) -> None:
         try:
             self.dispatch(self.decode(command))
         except SkyVersionError as error:  # of a later controller: the engine goes on without it

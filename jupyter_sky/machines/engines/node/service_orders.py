@@ -10,10 +10,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.remote.supervisor import write_private
 from jupyter_sky.machines.engines.node.ports import free_port
 from jupyter_sky.machines.engines.wire.agent_link import listen_address
-from jupyter_sky.machines.engines.wire.messages import ClusterConfig, Content
+from jupyter_sky.machines.engines.wire.messages import ClusterConfig
 
 State = Literal["installing", "starting", "ready", "failed"]
 FOLDER = "spark"
@@ -79,7 +80,7 @@ class EngineOrder:
         """File by which clients find the data engine, on node 0."""
         return endpoint_file(self.directory, self.engine)
 
-    def to_dict(self) -> Content:
+    def to_dict(self) -> JsonObject:
         """Return the fields, which JSON can hold."""
         return asdict(self)
 
@@ -148,7 +149,7 @@ def write_state(
     write_private(order.folder / "state.json", record)
 
 
-def read_state(folder: Path) -> Content | None:
+def read_state(folder: Path) -> JsonObject | None:
     """Return how far a node is, by the folder of its processes; None before it has said so."""
     try:
         return json.loads((folder / "state.json").read_text())

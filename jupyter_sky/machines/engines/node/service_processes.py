@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping
 
+from jupyter_sky.base.json_types import JsonObject
 from jupyter_sky.base.remote.supervisor import tail_log
 from jupyter_sky.machines.engines.node.service_orders import (
     EngineOrder,
@@ -14,9 +15,9 @@ from jupyter_sky.machines.engines.node.service_orders import (
     engine_orders,
     read_state,
 )
-from jupyter_sky.machines.engines.wire.messages import ClusterConfig, Content
+from jupyter_sky.machines.engines.wire.messages import ClusterConfig
 
-STARTING: Content = {"state": "starting", "detail": "", "hint": None}
+STARTING: JsonObject = {"state": "starting", "detail": "", "hint": None}
 
 
 class NodeProcess:
@@ -43,7 +44,7 @@ class NodeProcess:
         with self._process.stdin as stdin:  # secrets: not in arguments or in the environment
             stdin.write(json.dumps(order.to_dict()).encode() + b"\n")
 
-    def state(self) -> Content:
+    def state(self) -> JsonObject:
         """Return the state of the node, as `write_state` describes it."""
         code = self._process.poll()
         state = read_state(self._folder) or STARTING
@@ -80,8 +81,8 @@ class ClusterEngine:
         self,
         engine: str,
         config: ClusterConfig,
-        send_order: Callable[[int, Content], None],
-        remote_states: Callable[[], Mapping[int, Content]],
+        send_order: Callable[[int, JsonObject], None],
+        remote_states: Callable[[], Mapping[int, JsonObject]],
         lost_nodes: Callable[[], Collection[int]],
     ) -> None:
         self._engine, self._config, self._send_order = engine, config, send_order
@@ -91,7 +92,7 @@ class ClusterEngine:
         self._unsent: dict[int, EngineOrder] = {}
         self._serial = 0
 
-    def request(self, version: str, start: bool) -> Content:
+    def request(self, version: str, start: bool) -> JsonObject:
         """Return how far the data engine is, with its facts.
 
         Parameters
@@ -130,7 +131,7 @@ class ClusterEngine:
         for rank in self._unsent.keys() - set(self._lost_nodes()):
             self._send_order(rank, self._unsent.pop(rank).to_dict())
 
-    def _state(self) -> Content:
+    def _state(self) -> JsonObject:
         """Return the state of the node that is least far, and the facts of the first one."""
         states = {rank: process.state() for rank, process in self._local.items()}
         # nothing runs without the first node

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jupyter_sky.base.messages import Content, Message
+from jupyter_sky.base.json_types import JsonObject
+from jupyter_sky.base.messages import Message
 from jupyter_sky.machines.engines.wire.controller_requests import PROTOCOL
 
 
@@ -22,7 +23,7 @@ class AgentCommand(Message):
 class SetController(AgentCommand, op="set_controller"):
     """Address of the controller for the engine."""
 
-    engine: Content
+    engine: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class EndEngine(AgentCommand, op="end"):
 class StartDataEngineNode(AgentCommand, op="data_engine"):
     """Command to start a data engine: fields of an `EngineOrder`."""
 
-    order: Content
+    order: JsonObject
 
 
 @dataclass(frozen=True, slots=True)

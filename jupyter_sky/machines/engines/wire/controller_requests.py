@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar, Final, Literal, TypedDict, TypeVar
 
-from jupyter_sky.base.messages import Buffers, Content, Message, Request
+from jupyter_sky.base.json_types import JsonObject
+from jupyter_sky.base.messages import Buffers, Done, Message, Request
 from jupyter_sky.machines.engines.wire.messages import NoticeRecord
 
 PROTOCOL = 2
@@ -35,11 +36,6 @@ class ControllerRequest(Request[ReplyT]):
 
     __slots__ = ()
     envelope: ClassVar[Mapping[str, str | int]] = {"protocol": PROTOCOL}
-
-
-@dataclass(frozen=True, slots=True)
-class Done(Message):
-    """Reply without fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +136,7 @@ class MetricsReply(UseReply):
     at: float
     period: float
     running: list[str]
-    nodes: list[Content]
+    nodes: list[JsonObject]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +148,7 @@ class ReadMetrics(ControllerRequest[MetricsReply], op="metrics"):
 class JournalReply(Message):
     """Entries of a journal, number of the next one, status of the run and time of its end."""
 
-    entries: list[Content]
+    entries: list[JsonObject]
     next: int
     status: str
     ended: float | None
@@ -243,7 +239,7 @@ class DataEngineReply(Message):
     state: str
     detail: str
     hint: str | None
-    facts: Content = field(default_factory=Content)
+    facts: JsonObject = field(default_factory=JsonObject)
     serial: int = 0
 
 

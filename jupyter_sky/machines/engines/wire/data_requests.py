@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-from jupyter_sky.base.messages import Buffers, Content, Message, Request
-from jupyter_sky.machines.engines.wire.controller_requests import PROTOCOL, Done
+from jupyter_sky.base.json_types import JsonObject
+from jupyter_sky.base.messages import Buffers, Done, Message, Request
+from jupyter_sky.machines.engines.wire.controller_requests import PROTOCOL
 from jupyter_sky.machines.engines.wire.engine_requests import DATA_OP, EngineRequest, PieceReply
 
 ReplyT = TypeVar("ReplyT", bound=Message)
@@ -26,7 +27,7 @@ class DataRequest(EngineRequest[ReplyT]):
 class ReadPart(DataRequest[PieceReply], op="read"):
     """Request for bytes of a file of the machine."""
 
-    request: Content
+    request: JsonObject
 
 
 # -- data to the machine -------------------------------------------------------------------------
@@ -54,7 +55,7 @@ class AddPlans(DataRequest[Done], op="requests"):
     """Signed requests by identity of an object."""
 
     id: str
-    requests: Mapping[str, Content]
+    requests: Mapping[str, JsonObject]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +213,7 @@ class FindChanged(DataRequest[ChangedFiles], op="changed"):
 class ExchangeReply(Message):
     """Messages of a worker."""
 
-    messages: list[Content]
+    messages: list[JsonObject]
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +221,7 @@ class Exchange(DataRequest[ExchangeReply], op="exchange"):
     """Messages for a worker of the machine."""
 
     id: str
-    messages: Sequence[Content]
+    messages: Sequence[JsonObject]
 
 
 @dataclass(frozen=True, slots=True)

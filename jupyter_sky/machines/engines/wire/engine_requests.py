@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Self, TypeVar
 
-from jupyter_sky.base.messages import Buffers, Content, Message, Request
+from jupyter_sky.base.json_types import JsonObject
+from jupyter_sky.base.messages import Buffers, Done, Message, Request
 from jupyter_sky.machines.engines.wire.auto_inputs import AutoInput, Decision
 from jupyter_sky.machines.engines.wire.code_sources import CodeSource
-from jupyter_sky.machines.engines.wire.controller_requests import PROTOCOL, Done
+from jupyter_sky.machines.engines.wire.controller_requests import PROTOCOL
 
 ReplyT = TypeVar("ReplyT", bound=Message)
 DATA_OP = "data"
@@ -52,18 +53,25 @@ class DecisionReply(Message):
     decision: Decision
 
 
-@dataclass(frozen=True, slots=True)
-class Same(EngineRequest[DecisionReply], op="same"):
-    """Question whether a value must be sent; one of ``--auto`` may yield to the engine's."""
+class OfferRequest(EngineRequest[DecisionReply]):
+    """Request about a value for a name; one of ``--auto`` may yield to another."""
 
-    name: str
-    digest: str
-    auto: Content | None = None
+    __slots__ = ()
+    auto: JsonObject | None
 
     @property
     def offer(self) -> AutoInput | None:
         """Offer of ``--auto``."""
         return None if self.auto is None else AutoInput.from_json(self.auto)
+
+
+@dataclass(frozen=True, slots=True)
+class Same(OfferRequest, op="same"):
+    """Question whether a value must be sent."""
+
+    name: str
+    digest: str
+    auto: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +106,9 @@ class End(EngineRequest[Done], op="end"):
 class DescribedReply(Message):
     """Described value: its parcel where it is small, else a reference, or why it cannot be sent."""
 
-    described: Content
+    described: JsonObject
 
-    def encode(self) -> Content:
+    def encode(self) -> JsonObject:
         """Return the description."""
         return dict(self.described)
 
@@ -171,17 +179,12 @@ class Packed(EngineRequest[Done], op="packed"):
 
 
 @dataclass(frozen=True, slots=True)
-class Bind(EngineRequest[DecisionReply], op="bind"):
-    """Request to bind a value of this engine to a name; one of ``--auto`` may yield to another."""
+class Bind(OfferRequest, op="bind"):
+    """Request to bind a value of this engine to a name."""
 
     name: str
     ref: str
-    auto: Content | None = None
-
-    @property
-    def offer(self) -> AutoInput | None:
-        """Offer of ``--auto``."""
-        return None if self.auto is None else AutoInput.from_json(self.auto)
+    auto: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)

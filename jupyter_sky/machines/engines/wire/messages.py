@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
-JupyterMessage = dict[str, Any]
+from jupyter_sky.base.json_types import JsonMapping, JsonObject
+
+JupyterMessage = JsonObject
 """Message of Jupyter's protocol: ``header``, ``parent_header``, ``metadata``, ``content``."""
-Content = dict[str, Any]
-"""JSON content of a message."""
 
 RECORDED_TYPES = frozenset(
     {
@@ -103,7 +102,7 @@ class CellFacts(TypedDict):
     call: NotRequired[bool]
 
 
-def cell_label(facts: Mapping[str, Any]) -> str:
+def cell_label(facts: JsonMapping) -> str:
     """Return the name of a cell by its `CellFacts`, in the words of controllers: English.
 
     Examples
@@ -155,7 +154,7 @@ class EngineReport(TypedDict):
         Exit code; None while it runs.
     notices : list of NoticeRecord
         Notices of the cloud about the node that hold now.
-    data_engines : dict of str to Content
+    data_engines : dict of str to JsonObject
         How far the data engines are on the node that were asked for, by name.
     """
 
@@ -169,4 +168,4 @@ class EngineReport(TypedDict):
     has_controller: bool
     metrics: NodeSample | None
     notices: NotRequired[list[NoticeRecord]]
-    data_engines: NotRequired[dict[str, Content]]
+    data_engines: NotRequired[dict[str, JsonObject]]

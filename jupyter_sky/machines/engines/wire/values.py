@@ -22,7 +22,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from jupyter_sky.base.errors import SkyTransferError
-from jupyter_sky.base.moved_modules import open_pickle
+from jupyter_sky.base.store.pickles import open_pickle
 from jupyter_sky.base.translation import _
 from jupyter_sky.machines.engines.wire.narrowing import is_dict, is_list_or_tuple
 from jupyter_sky.machines.engines.wire.widget_state import open_model, reduce_widget

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-from jupyter_sky.base.messages import Buffers, Content, Message, Request
+from jupyter_sky.base.json_types import JsonObject
+from jupyter_sky.base.messages import Buffers, Done, Message, Request
 
 ReplyT = TypeVar("ReplyT", bound=Message)
 ObjectRecord = tuple[str, int, str, Mapping[str, str], float]
@@ -18,11 +19,6 @@ class FileOperation(Request[ReplyT]):
 
     __slots__ = ()
     op_key: ClassVar[str] = "do"
-
-
-@dataclass(frozen=True, slots=True)
-class Done(Message):
-    """Reply without fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +70,7 @@ class ComputeSums(FileOperation[SumsReply], op="sums"):
 class UploadReply(Message):
     """An upload, as `ssh_server.encode_upload` encodes it."""
 
-    upload: Content
+    upload: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +80,7 @@ class BeginUpload(FileOperation[UploadReply], op="begin"):
     key: str
     bytes: int
     part_size: int
-    condition: Content
+    condition: JsonObject
     upload_id: str
 
 
@@ -99,14 +95,14 @@ class PartsReply(Message):
 class FindParts(FileOperation[PartsReply], op="have"):
     """Request for the written parts of an upload."""
 
-    upload: Content
+    upload: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
 class EndUpload(FileOperation[ObjectReply], op="end"):
     """End of an upload, with number, start, stop and CRC32C of all parts."""
 
-    upload: Content
+    upload: JsonObject
     parts: Sequence[tuple[int, int, int, int | None]]
 
 
@@ -114,7 +110,7 @@ class EndUpload(FileOperation[ObjectReply], op="end"):
 class AbortUpload(FileOperation[Done], op="abort"):
     """Request to remove what has been written."""
 
-    upload: Content
+    upload: JsonObject
 
 
 @dataclass(frozen=True, slots=True)

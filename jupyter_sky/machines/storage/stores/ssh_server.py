@@ -19,7 +19,8 @@ from itertools import count, islice
 from pathlib import Path
 from typing import IO
 
-from jupyter_sky.base.messages import Content, Message, Receiver, handles
+from jupyter_sky.base.json_types import JsonObject
+from jupyter_sky.base.messages import Done, Message, Receiver, handles
 from jupyter_sky.machines.storage.stores.answers import describe_error
 from jupyter_sky.machines.storage.stores.checksums import crc32c, crc_to_hex
 from jupyter_sky.machines.storage.stores.connections import Bytes
@@ -30,7 +31,6 @@ from jupyter_sky.machines.storage.stores.ssh_messages import (
     AbortUpload,
     BeginUpload,
     ComputeSums,
-    Done,
     EndUpload,
     FileOperation,
     FindParts,
@@ -64,7 +64,7 @@ IDLE_SECONDS = 600.0
 THREADS = 8
 
 
-def write_frame(stream: IO[bytes], header: Content, payload: Bytes = b"") -> None:
+def write_frame(stream: IO[bytes], header: JsonObject, payload: Bytes = b"") -> None:
     """Write a frame."""
     text = json.dumps(header | {"size": len(payload)}).encode()
     stream.write(len(text).to_bytes(4, "big") + text)
@@ -72,7 +72,7 @@ def write_frame(stream: IO[bytes], header: Content, payload: Bytes = b"") -> Non
     stream.flush()
 
 
-def read_frame(stream: IO[bytes]) -> tuple[Content, bytes] | None:
+def read_frame(stream: IO[bytes]) -> tuple[JsonObject, bytes] | None:
     """Read a frame; None at the end of the stream, also in the middle of a frame."""
     length = stream.read(4)
     if len(length) < 4:
@@ -91,14 +91,14 @@ def encode_object(found: StoredObject) -> ObjectRecord:
     return (found.key, found.size, found.version, dict(found.sums), found.modified)
 
 
-def encode_upload(upload: FileUpload) -> Content:
+def encode_upload(upload: FileUpload) -> JsonObject:
     """Return an upload as a value for JSON."""
     return asdict(upload) | {"path": str(upload.path), "part_path": str(upload.part_path)}
 
 
-def decode_upload(values: Content) -> FileUpload:
+def decode_upload(values: JsonObject) -> FileUpload:
     """Return the upload that `encode_upload` encoded."""
-    typed: Content = {name: Path(values[name]) for name in ("path", "part_path")}
+    typed: JsonObject = {name: Path(values[name]) for name in ("path", "part_path")}
     typed["condition"] = Condition(**values["condition"])
     return FileUpload(**values | typed)
 
@@ -111,7 +111,7 @@ class FileServer(Receiver):
         self._listings: dict[int, Iterator[StoredObject]] = {}
         self._numbers = count(1)
 
-    def answer(self, header: Content, payload: bytes) -> tuple[Content, Bytes]:
+    def answer(self, header: JsonObject, payload: bytes) -> tuple[JsonObject, Bytes]:
         """Carry out an operation; its error is an answer as well."""
         try:
             operation = self.decode(header, (payload,), op_key=FileOperation.op_key)
@@ -210,7 +210,7 @@ def main() -> None:
     server, lock = FileServer(FilesStore()), threading.Lock()
     incoming, outgoing = sys.stdin.buffer, sys.stdout.buffer
 
-    def carry_out(header: Content, payload: bytes) -> None:
+    def carry_out(header: JsonObject, payload: bytes) -> None:
         answer, data = server.answer(header, payload)
         with lock, contextlib.suppress(OSError):
             write_frame(outgoing, answer | {"id": header["id"]}, data)

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jupyter_sky.base.moved_modules import open_pickle
 from jupyter_sky.base.remote.processes import is_alive
 from jupyter_sky.base.store.atomic_file import write_atomically
 from jupyter_sky.base.store.database import Database, Statement
+from jupyter_sky.base.store.pickles import open_pickle
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.files.stored_values import StoredValue
 from jupyter_sky.workflows.pipelines.model.identity import TaskKey, digest_of, product_version

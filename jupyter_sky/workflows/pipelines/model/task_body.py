@@ -20,7 +20,6 @@ from types import CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 from jupyter_sky.base.errors import SkyUsageError
-from jupyter_sky.base.moved_modules import open_pickle
 from jupyter_sky.base.requests.cell_options.values import (
     CellData,
     CellOptions,
@@ -28,6 +27,7 @@ from jupyter_sky.base.requests.cell_options.values import (
     CellUpload,
 )
 from jupyter_sky.base.requests.dag.dag import Dag, Data, Task, TaskEnvironment, TaskOutput, TaskSpec
+from jupyter_sky.base.store.pickles import open_pickle
 from jupyter_sky.base.translation import _
 from jupyter_sky.execution.cells.cell_names import SHELL_NAMES
 from jupyter_sky.workflows.pipelines.model.command_cell import (

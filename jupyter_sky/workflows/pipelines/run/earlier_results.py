@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jupyter_sky.base.moved_modules import open_pickle
 from jupyter_sky.base.settings.settings import Sky
+from jupyter_sky.base.store.pickles import open_pickle
 from jupyter_sky.execution.files.stored_values import StoredValue
 from jupyter_sky.workflows.pipelines.model.graph import RunGraph
 from jupyter_sky.workflows.pipelines.model.kept_results import KeptResults, RunResults, TaskResult

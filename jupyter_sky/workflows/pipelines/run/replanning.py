@@ -14,10 +14,10 @@ from functools import cache
 from typing import Any
 
 from jupyter_sky.base.errors import SkyError, SkyNoOffer, SkyNoPlan, SkyUsageError
-from jupyter_sky.base.moved_modules import open_pickle
 from jupyter_sky.base.requests.dag.dag import Graph
 from jupyter_sky.base.requests.offers import Offer
 from jupyter_sky.base.requests.quantities import format_duration
+from jupyter_sky.base.store.pickles import open_pickle
 from jupyter_sky.base.translation import _
 from jupyter_sky.decisions.optimizer.assumptions import SPIN_UP_HOURS
 from jupyter_sky.decisions.optimizer.constraints import Avoid, parse_scope
